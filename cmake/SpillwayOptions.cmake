@@ -1,0 +1,26 @@
+# Build options and the flags every target gets.
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
+endif()
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+
+option(SPILLWAY_TESTS "Build the tests and benchmarks" ON)
+option(SPILLWAY_NATIVE "Tune for the CPU of the build machine (-march=native)" ON)
+option(SPILLWAY_WERROR "Treat warnings as errors" OFF)
+set(SPILLWAY_SANITIZE "" CACHE STRING "Sanitizers, as for -fsanitize= (address,undefined or thread)")
+set(SPILLWAY_BLAS auto CACHE STRING "Matrix products: auto, onednn or blas")
+
+add_library(spillway_flags INTERFACE)
+target_include_directories(spillway_flags INTERFACE ${PROJECT_SOURCE_DIR}/src)
+# No contraction across statements and no reassociation: gradients are compared bit for bit.
+target_compile_options(spillway_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion
+                       -fno-fast-math -fno-math-errno $<$<BOOL:${SPILLWAY_NATIVE}>:-march=native>
+                       $<$<BOOL:${SPILLWAY_WERROR}>:-Werror>)
+if(SPILLWAY_SANITIZE)
+  target_compile_options(spillway_flags INTERFACE -fsanitize=${SPILLWAY_SANITIZE} -fno-omit-frame-pointer
+                         -fno-sanitize-recover=all)
+  target_link_options(spillway_flags INTERFACE -fsanitize=${SPILLWAY_SANITIZE})
+endif()
