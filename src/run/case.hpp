@@ -1,0 +1,64 @@
+#pragma once
+// A case: everything a run depends on, already checked. app/ fills it from files and the command line.
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/units.hpp"
+#include "grid/grid.hpp"
+#include "plan/cost/machine_profile.hpp"
+#include "workload/routing/options.hpp"
+#include "workload/shape/model_shape.hpp"
+
+namespace spillway {
+
+enum class ClockKind : unsigned char { wall, virtual_time };
+
+struct TrainingOptions {
+  std::int64_t sequence_length = 64;    ///< tokens of a sequence
+  std::int64_t micro_batch_size = 1;    ///< sequences of a micro-batch on one data-parallel rank
+  std::int64_t micro_batches = 8;       ///< per iteration and data-parallel rank
+  std::int64_t iterations = 10;
+  std::uint64_t seed = 1;               ///< of weights and tokens
+  double learning_rate = 1e-3;
+  double adam_beta1 = 0.9, adam_beta2 = 0.95, adam_epsilon = 1e-8;
+  std::int64_t checkpoint_every = 1;    ///< iterations between snapshots a restart returns to
+};
+
+struct MemoryOptions {
+  Bytes cap{std::int64_t{1} << 40};     ///< hard limit of the sum of live blocks on every rank
+  Bytes alignment{256};
+};
+
+struct ProvisioningOptions {
+  std::vector<std::string> policies{"oracle", "keep"};
+  double margin = 1.15;                 ///< load, as a multiple of balance, that static policies plan for
+  std::string fallback = "full";        ///< policy after an out-of-memory event
+  double calm_imbalance = 1.2;          ///< at or below it a spike is over
+  std::int64_t calm_iterations = 2;     ///< consecutive calm iterations before restarting back
+};
+
+struct Case {
+  std::string name = "unnamed";
+  ClockKind clock = ClockKind::virtual_time;
+  bool allow_oversubscribed = false;    ///< lets more ranks than cores run on the wall clock
+  std::string model_name;
+  ModelShape model;
+  GridOptions grid;
+  TrainingOptions training;
+  RoutingOptions routing;
+  MemoryOptions memory;
+  ProvisioningOptions provisioning;
+  MachineProfile machine;
+
+  /// Sequences of one iteration over the whole job.
+  std::int64_t global_batch() const { return grid.data_parallel * training.micro_batches * training.micro_batch_size; }
+  /// Tokens of one iteration over the whole job.
+  std::int64_t tokens_per_iteration() const { return global_batch() * training.sequence_length; }
+};
+
+/// Checks every part and how they fit together, before anything is started: shapes, layers over stages, experts over
+/// expert ranks, memory. `world` is the launcher's rank count, or 0 where there is none.
+void validate(const Case& c, int world);
+
+}  // namespace spillway
