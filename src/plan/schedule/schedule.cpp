@@ -1,0 +1,112 @@
+#include "plan/schedule/schedule.hpp"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+#include <tuple>
+
+#include "base/error.hpp"
+
+namespace spillway {
+namespace {
+
+using Kind = Task::Kind;
+
+}  // namespace
+
+Schedule one_forward_one_backward(ScheduleShape shape) {
+  Schedule schedule(shape.stages);
+  for (int stage = 0; stage < shape.stages; ++stage) {
+    const int warm_up = std::min(shape.stages - stage - 1, shape.micro_batches);
+    auto& order = schedule[stage];
+    // 1. warm-up: forwards only
+    for (int i = 0; i < warm_up; ++i) order.push_back({Kind::forward, i, 0});
+    // 2. steady state: F then B
+    for (int i = warm_up; i < shape.micro_batches; ++i) {
+      order.push_back({Kind::forward, i, 0});
+      order.push_back({Kind::backward, i - warm_up, 0});
+    }
+    // 3. cool-down: the remaining backwards
+    for (int i = shape.micro_batches - warm_up; i < shape.micro_batches; ++i) order.push_back({Kind::backward, i, 0});
+  }
+  return schedule;
+}
+
+std::string find_deadlock(const Schedule& schedule) {
+  const int stages = static_cast<int>(schedule.size());
+  std::vector<std::size_t> next(stages, 0);
+  std::set<std::tuple<int, Kind, int, int>> done;  // stage, kind, micro-batch, chunk
+  int chunks = 1;
+  for (const auto& order : schedule)
+    for (const Task& task : order) chunks = std::max(chunks, task.chunk + 1);
+
+  // The data dependencies of a task: its neighbour in pipeline order, and its own forward for a backward.
+  const auto ready = [&](int stage, const Task& t) {
+    if (t.kind == Kind::forward) {
+      if (stage > 0) return done.contains({stage - 1, Kind::forward, t.micro_batch, t.chunk});
+      return t.chunk == 0 || done.contains({stages - 1, Kind::forward, t.micro_batch, t.chunk - 1});
+    }
+    if (!done.contains({stage, Kind::forward, t.micro_batch, t.chunk})) return false;
+    if (stage < stages - 1) return done.contains({stage + 1, Kind::backward, t.micro_batch, t.chunk});
+    return t.chunk == chunks - 1 || done.contains({0, Kind::backward, t.micro_batch, t.chunk + 1});
+  };
+  for (bool progress = true; progress;) {
+    progress = false;
+    for (int stage = 0; stage < stages; ++stage)
+      while (next[stage] < schedule[stage].size() && ready(stage, schedule[stage][next[stage]])) {
+        const Task& t = schedule[stage][next[stage]++];
+        done.insert({stage, t.kind, t.micro_batch, t.chunk});
+        progress = true;
+      }
+  }
+  for (int stage = 0; stage < stages; ++stage)
+    if (next[stage] < schedule[stage].size()) {
+      const Task stuck = schedule[stage][next[stage]];
+      return fmt::format("stage {} waits for ever before {}", stage, to_text({&stuck, 1}));
+    }
+  return {};
+}
+
+std::string to_text(std::span<const Task> order) {
+  std::string text;
+  for (const Task& t : order) {
+    if (!text.empty()) text += ' ';
+    text += fmt::format("{}{}", t.kind == Kind::forward ? 'F' : 'B', t.micro_batch);
+    if (t.chunk > 0) text += fmt::format(".{}", t.chunk);
+  }
+  return text;
+}
+
+int peak_live(std::span<const Task> order) {
+  int live = 0, peak = 0;
+  for (const Task& t : order) {
+    live += t.kind == Kind::forward ? 1 : -1;
+    peak = std::max(peak, live);
+  }
+  return peak;
+}
+
+std::vector<int> split_layers(int layers, int stages, std::span<const int> layers_per_stage) {
+  std::vector<int> first(stages + 1, 0);
+  if (!layers_per_stage.empty()) {
+    require_input(static_cast<int>(layers_per_stage.size()) == stages,
+                  "layers_per_stage lists {} stages, but pipeline_parallel = {}", layers_per_stage.size(), stages);
+    const long long sum = std::accumulate(layers_per_stage.begin(), layers_per_stage.end(), 0LL);
+    require_input(sum == layers, "layers_per_stage = {} adds up to {}, but num_hidden_layers = {}",
+                  fmt::join(layers_per_stage, " + "), sum, layers);
+    for (int r = 0; r < stages; ++r) {
+      require_input(layers_per_stage[r] >= 1, "layers_per_stage[{}] = {}: every stage needs a layer", r,
+                    layers_per_stage[r]);
+      first[r + 1] = first[r] + layers_per_stage[r];
+    }
+    return first;
+  }
+  require_input(layers >= stages, "{} layers cannot be split over {} stages: every stage needs at least one layer",
+                layers, stages);
+  for (int r = 0; r < stages; ++r) first[r + 1] = first[r] + layers / stages + (r < layers % stages ? 1 : 0);
+  return first;
+}
+
+}  // namespace spillway

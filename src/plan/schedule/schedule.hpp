@@ -1,0 +1,44 @@
+#pragma once
+// A pipeline schedule is data: the order in which every stage runs its forward and backward micro-batches.
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace spillway {
+
+struct Task {
+  enum class Kind : unsigned char { forward, backward } kind = Kind::forward;
+  int micro_batch = 0;
+  int chunk = 0;  ///< model chunk (virtual stage) on this stage
+  bool operator==(const Task&) const = default;
+};
+
+/// tasks[stage] is the order of that stage.
+using Schedule = std::vector<std::vector<Task>>;
+
+struct ScheduleShape {
+  int stages = 1;
+  int micro_batches = 1;
+};
+
+/// One forward, one backward (PipeDream-flush, as Megatron-LM runs it without interleaving): stage r runs
+/// min(stages - r - 1, micro_batches) forwards first, then alternates, then drains.
+Schedule one_forward_one_backward(ScheduleShape shape);
+
+/// Proves that every task can run when each stage takes its tasks strictly in order and a task waits for the tasks it
+/// needs data from. Returns an empty string, or what is stuck.
+std::string find_deadlock(const Schedule& schedule);
+
+/// "F0 F1 B0 ..." for one stage.
+std::string to_text(std::span<const Task> order);
+
+/// Most micro-batches of a stage that are forward done, backward not.
+int peak_live(std::span<const Task> order);
+
+/// First layer of every stage and the end: stage r owns [result[r], result[r + 1]). `layers_per_stage` decides where it
+/// is not empty, else the layers are split as evenly as possible, the first stages taking one more. Throws InputError
+/// with the arithmetic when they do not add up or a stage would have none.
+std::vector<int> split_layers(int layers, int stages, std::span<const int> layers_per_stage);
+
+}  // namespace spillway

@@ -1,0 +1,64 @@
+#pragma once
+// The operators of a block: what each reads, writes, multiplies and sends. The executor allocates from this table, the
+// cost model predicts from it, the books close with it.
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "base/units.hpp"
+#include "workload/shape/tensors.hpp"
+
+namespace spillway {
+
+enum class BlockKind : unsigned char {
+  embedding,        ///< token embedding
+  synthetic_input,  ///< normal noise instead of an embedding (head off)
+  dense,            ///< attention and a dense MLP
+  moe,              ///< attention and routed experts, with a shared expert where the model has one
+  head,             ///< final norm, output projection, cross-entropy
+  square_loss       ///< half the mean square of the last block's output (head off)
+};
+
+enum class Op : unsigned char {
+  embedding, synthetic_input, attention_norm, qkv, attention_core, out_projection, mlp_norm, router, mlp_fc1, mlp_swiglu,
+  mlp_fc2, gate, dispatch, fc1, swiglu, fc2, combine, unpermute, final_norm, head, square_loss
+};
+
+enum class PassKind : unsigned char { forward, backward };
+
+/// Communicator that an operator's message spans.
+enum class Collective : unsigned char { none, gate_table, expert_all_to_all };
+
+/// One direction of an operator. A tensor in `writes` that already lives is accumulated into (or written again with the
+/// same values, when the forward pass is repeated).
+struct Pass {
+  std::vector<Tensor> reads, writes, scratch;
+};
+
+struct OperatorRow {
+  Op op;
+  Pass forward, backward;
+  Collective collective = Collective::none;
+};
+
+/// Work of one operator on one rank: FLOPs of matrix products, bytes moved through device memory (every argument of a
+/// kernel once, an accumulated output twice), and bytes received from the expert group (own share included).
+struct OperatorWork {
+  Flops flops{};
+  Bytes bytes{};
+  Bytes received{};
+};
+
+std::string_view name(Op op);
+std::string_view name(BlockKind kind);
+
+/// Operators of a block in forward order.
+std::vector<OperatorRow> operator_table(BlockKind kind, const BlockContext& context);
+
+/// `fresh` tells, for the operators that accumulate into a gradient shared with others, whether they write it first.
+OperatorWork operator_work(Op op, PassKind pass, const BlockContext& context, ExpertRows rows, bool fresh);
+
+/// Bytes a block's backward pass needs under "keep everything", in the categories of activations: the saved inventory.
+Bytes saved_activation_bytes(BlockKind kind, const BlockContext& context, ExpertRows rows);
+
+}  // namespace spillway
