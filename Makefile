@@ -1,0 +1,41 @@
+# Thin targets: each calls the tool that does the work. Everything is built in build/PRESET.
+PRESET ?= release
+RANKS ?= 16
+SPILLWAY = build/$(PRESET)/src/spillway
+JOBS ?= $(shell nproc)
+SOURCES = $(shell git ls-files --cached --others --exclude-standard 'src/*.[ch]pp' 'tests/*.[ch]pp')
+
+.PHONY: run test test-long bench format lint clean setup build
+.DEFAULT_GOAL := build
+
+setup:
+	@packaging/setup.sh
+
+build: setup
+	@[ -e build/$(PRESET)/build.ninja ] || cmake --preset $(PRESET)
+	@cmake --build build/$(PRESET) -j $(JOBS)
+
+# The demo and the recorded loads; only these two result folders are ever replaced.
+run: build
+	@rm -rf results/local/demo results/local/trace
+	packaging/mpirun.sh $(RANKS) $(SPILLWAY) run inputs/runs/demo.toml --output results/local/demo
+	packaging/mpirun.sh $(RANKS) $(SPILLWAY) run inputs/runs/trace.toml --output results/local/trace
+
+test: build
+	ctest --preset $(PRESET)
+
+test-long: build
+	@mkdir -p results/local
+	ctest --preset slow --output-log results/local/test-long.log
+
+bench: build
+	packaging/bench.sh build/$(PRESET)/tests results/bench
+
+format:
+	clang-format-14 -i $(SOURCES)
+
+lint: build
+	tests/lint.sh build/$(PRESET)
+
+clean:
+	rm -rf build
