@@ -42,11 +42,14 @@ struct OperatorRow {
 };
 
 /// Work of one operator on one rank: FLOPs of matrix products, bytes moved through device memory (every argument of a
-/// kernel once, an accumulated output twice), and bytes received from the expert group (own share included).
+/// kernel once, an accumulated output twice), and bytes received from the expert group (own share included). A
+/// collective packs its message before it and unpacks after it.
 struct OperatorWork {
   Flops flops{};
   Bytes bytes{};
   Bytes received{};
+  Bytes bytes_after_message{};
+  bool operator==(const OperatorWork&) const = default;
 };
 
 std::string_view name(Op op);

@@ -59,6 +59,7 @@ class TensorSet {
     s.bits_.set();
     return s;
   }
+  unsigned long long bits() const { return bits_.to_ullong(); }
   bool operator==(const TensorSet&) const = default;
 
  private:
