@@ -52,7 +52,7 @@ class CounterRandom {
   constexpr double uniform(std::uint64_t index) const { return static_cast<double>(bits(index) >> 11) * 0x1.0p-53; }
   /// Uniform in {0, ..., n-1}; n > 0. The bias of the multiplication method is below n / 2^64.
   constexpr std::uint64_t below(std::uint64_t index, std::uint64_t n) const {
-    return static_cast<std::uint64_t>((static_cast<unsigned __int128>(bits(index)) * n) >> 64);
+    return static_cast<std::uint64_t>((static_cast<Wide>(bits(index)) * n) >> 64);
   }
   /// Standard normal (Box-Muller).
   double normal(std::uint64_t index) const {
@@ -63,6 +63,8 @@ class CounterRandom {
   }
 
  private:
+  __extension__ typedef unsigned __int128 Wide;  // GCC's and Clang's; the standard has no 128-bit integer
+
   constexpr PhiloxBlock block(std::uint64_t index) const {
     return philox({static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(index >> 32), 0, 0},
                   {static_cast<std::uint32_t>(key_), static_cast<std::uint32_t>(key_ >> 32)});
