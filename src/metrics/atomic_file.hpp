@@ -1,0 +1,13 @@
+#pragma once
+// Result files appear whole or not at all.
+#include <filesystem>
+#include <string_view>
+
+namespace spillway {
+
+/// Writes `text` to a temporary file in the same folder, flushes it to the device and renames it to `path`. On any
+/// failure (missing folder, no permission, full disk) an earlier file at `path` is untouched, no temporary file stays,
+/// and EnvironmentError names the path and the system's reason.
+void write_atomically(const std::filesystem::path& path, std::string_view text);
+
+}  // namespace spillway
