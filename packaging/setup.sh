@@ -38,7 +38,7 @@ probe() {  # prints "found ..." and "missing ..." lines for libraries and tools,
   for tool in "${tools[@]}"; do
     if have "$tool"; then echo "found $tool: $(command -v "$tool")"; else echo "missing $tool: load it or ask the site"; fi
   done
-  have cmake && have ninja || { echo "missing libraries: not looked for, as cmake or ninja is missing"; return; }
+  if ! { have cmake && have ninja; }; then echo "missing libraries: not looked for, as cmake or ninja is missing"; return; fi
   folder=$(mktemp -d)
   cmake -G Ninja -S "$root/packaging/probe" -B "$folder" 2>&1 | grep -E '^(found|missing) |CMake Error' || true
   rm -rf "$folder"

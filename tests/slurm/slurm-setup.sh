@@ -53,7 +53,6 @@ CONF
 }
 
 start() {
-  local try
   mkdir -p "$state"/{state,spool,log,munge}
   chmod 755 "$state" "$state"/{state,spool,log}; chmod 700 "$state/munge"
   dd if=/dev/urandom of="$state/munge/key" bs=1024 count=1 status=none; chmod 400 "$state/munge/key"
@@ -62,7 +61,7 @@ start() {
          --log-file="$state/munge/log" --seed-file="$state/munge/seed"
   slurmctld
   slurmd
-  for try in $(seq 80); do
+  for _ in $(seq 80); do
     if sinfo -h -o %T 2>/dev/null | grep -q idle; then return 0; fi
     sleep 0.25
   done
@@ -73,12 +72,12 @@ start() {
 }
 
 stop() {
-  local daemon pid try
+  local daemon pid
   for daemon in slurmd slurmctld munged; do
     [ -s "$state/$daemon.pid" ] || continue
     pid=$(cat "$state/$daemon.pid")
     kill "$pid" 2>/dev/null || continue
-    for try in $(seq 40); do kill -0 "$pid" 2>/dev/null || break; sleep 0.25; done
+    for _ in $(seq 40); do kill -0 "$pid" 2>/dev/null || break; sleep 0.25; done
   done
 }
 
