@@ -1,0 +1,109 @@
+#include "device/arena.hpp"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstring>
+
+#include "base/error.hpp"
+
+namespace spillway::device {
+namespace {
+
+#ifdef NDEBUG
+constexpr bool poison_freed = false;
+#else
+constexpr bool poison_freed = true;
+#endif
+
+Bytes default_backing() {
+  return Bytes(2 * std::int64_t{sysconf(_SC_PHYS_PAGES)} * std::int64_t{sysconf(_SC_PAGE_SIZE)});
+}
+
+}  // namespace
+
+Arena::Arena(ArenaOptions options) : options_(options), ledger_(options.alignment) {
+  if (options_.backing.value == 0) options_.backing = default_backing();
+  void* mapped = mmap(nullptr, static_cast<std::size_t>(options_.backing.value), PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (mapped == MAP_FAILED)
+    throw EnvironmentError(fmt::format("cannot reserve {:.0f} MiB of address space for the memory arena: {}",
+                                       mebibytes(options_.backing), std::strerror(errno)));
+  base_ = static_cast<char*>(mapped);
+  holes_[0] = options_.backing.value;
+}
+
+Arena::~Arena() { munmap(base_, static_cast<std::size_t>(options_.backing.value)); }
+
+void* Arena::allocate(Category category, Bytes bytes) {
+  if (bytes.value == 0) return base_;
+  const Bytes rounded = round_up(bytes, options_.alignment);
+  if (ledger_.live() + rounded > options_.cap) return nullptr;
+  collect_idle();
+  char* block = base_ + take_hole(rounded.value);
+  live_[block] = {category, bytes};
+  ledger_.add(category, bytes);
+  return block;
+}
+
+void Arena::release(void* block) {
+  const auto found = live_.find(block);
+  if (found == live_.end()) return;  // a block of zero bytes
+  const std::int64_t size = round_up(found->second.asked, options_.alignment).value;
+  forget(block);
+  if (poison_freed) std::memset(block, 0xFF, static_cast<std::size_t>(size));
+  give_hole(static_cast<char*>(block) - base_, size);
+}
+
+void Arena::release_when(void* block, std::function<bool()> idle) {
+  if (!live_.contains(block)) return;
+  const std::int64_t size = round_up(forget(block).asked, options_.alignment).value;
+  busy_.push_back({static_cast<char*>(block) - base_, size, std::move(idle)});
+}
+
+Arena::Live Arena::forget(void* block) {
+  const auto found = live_.find(block);
+  const Live live = found->second;
+  ledger_.remove(live.category, live.asked);
+  live_.erase(found);
+  return live;
+}
+
+void Arena::collect_idle() {
+  std::erase_if(busy_, [this](const Busy& b) {
+    if (!b.idle()) return false;
+    give_hole(b.offset, b.size);
+    return true;
+  });
+}
+
+std::int64_t Arena::take_hole(std::int64_t size) {
+  for (auto hole = holes_.begin(); hole != holes_.end(); ++hole) {
+    const auto [offset, space] = *hole;
+    if (space < size) continue;
+    holes_.erase(hole);
+    if (space > size) holes_[offset + size] = space - size;
+    high_water_ = std::max(high_water_, offset + size);
+    return offset;
+  }
+  throw EnvironmentError(fmt::format("the memory arena's backing of {:.0f} MiB has no hole of {} bytes left ({} live)",
+                                     mebibytes(options_.backing), size, ledger_.live().value));
+}
+
+void Arena::give_hole(std::int64_t offset, std::int64_t size) {
+  auto next = holes_.lower_bound(offset);
+  if (next != holes_.end() && offset + size == next->first) {
+    size += next->second;
+    next = holes_.erase(next);
+  }
+  if (next != holes_.begin()) {
+    const auto before = std::prev(next);
+    if (before->first + before->second == offset) {
+      before->second += size;
+      return;
+    }
+  }
+  holes_[offset] = size;
+}
+
+}  // namespace spillway::device
