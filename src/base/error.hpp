@@ -7,7 +7,7 @@
 
 namespace spillway {
 
-/// Exit codes of the program (DESIGN.md section 1).
+/// Exit codes of the program.
 enum class ExitCode : int { valid = 0, invalid = 1, usage = 2, environment = 3, requeue = 75 };
 
 /// Base of every error that main reports; carries the exit code it leads to.

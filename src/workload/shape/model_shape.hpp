@@ -7,7 +7,7 @@
 
 namespace spillway {
 
-/// Which tensors a block saves for its backward pass (ALGORITHMS.md section 2).
+/// Which tensors a block saves for its backward pass.
 enum class Inventory : unsigned char {
   lean,         ///< the seven tensors of the published figure, both norm outputs, router state, log-sum-exp
   standard,     ///< lean and the fp32 copy of the router's input ("default"; no copy exists when elements are fp32)
@@ -59,7 +59,7 @@ ParameterCount count_parameters(const ModelShape& shape);
 /// names of the published table do.
 std::int64_t count_active_parameters(const ModelShape& shape);
 
-/// Model FLOPs of one token, forward and backward (ALGORITHMS.md section 7): matrix parameters times 6, plus attention.
+/// Model FLOPs of one token, forward and backward: matrix parameters times 6, plus attention.
 /// Router, norms, input embedding, recompute, padding and replicas do not count.
 struct TokenFlops {
   double causal = 0;

@@ -50,17 +50,18 @@ void append_experts(std::vector<OperatorRow>& table, const BlockContext& c) {
   const bool alone = c.expert_parallel == 1;
   const bool ordered_on_arrival = alone || c.local_experts() == 1;
   const bool weighted_combine = c.weights_at_combine();
-  const std::vector<T> to_experts = alone                ? std::vector<T>{}
-                                    : ordered_on_arrival ? std::vector<T>{T::sent_rows}
-                                                         : std::vector<T>{T::sent_rows, T::received_rows};
   const std::vector<T> back = ordered_on_arrival ? std::vector<T>{} : std::vector<T>{T::received_rows};
-  std::vector<T> back_and_sum = back;
-  back_and_sum.push_back(T::sent_rows);
+  std::vector<T> both_ways = back;
+  if (!alone) both_ways.push_back(T::sent_rows);
+  if (!alone && !weighted_combine) {
+    both_ways.push_back(T::slot_weight);
+    if (!ordered_on_arrival) both_ways.push_back(T::received_weight);
+  }
 
   table.push_back({Op::gate, {}, {}, Collective::gate_table});
   OperatorRow dispatch{Op::dispatch,
-                       {{T::mlp_norm_output, T::router_state}, {T::fc1_input}, to_experts},
-                       {{T::d_fc1_input}, {T::d_mlp_norm_output}, back_and_sum},
+                       {{T::mlp_norm_output, T::router_state}, {T::fc1_input}, both_ways},
+                       {{T::d_fc1_input}, {T::d_mlp_norm_output}, both_ways},
                        Collective::expert_all_to_all};
   OperatorRow swiglu{Op::swiglu,
                      {{T::fc1_output}, {T::fc2_input}, {}},
@@ -70,6 +71,8 @@ void append_experts(std::vector<OperatorRow>& table, const BlockContext& c) {
                         {{T::d_residual}, {T::d_returned_rows}, {}}};
   if (weighted_combine) {
     unpermute.forward.reads.push_back(T::router_state);
+    unpermute.forward.scratch.push_back(T::slot_weight);
+    unpermute.backward.scratch.push_back(T::slot_weight);
     unpermute.backward.reads.insert(unpermute.backward.reads.end(), {T::returned_rows, T::router_state});
     unpermute.backward.writes.push_back(T::d_router_weight);
   } else {

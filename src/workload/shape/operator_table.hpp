@@ -61,6 +61,10 @@ std::vector<OperatorRow> operator_table(BlockKind kind, const BlockContext& cont
 /// `fresh` tells, for the operators that accumulate into a gradient shared with others, whether they write it first.
 OperatorWork operator_work(Op op, PassKind pass, const BlockContext& context, ExpertRows rows, bool fresh);
 
+/// The part of an operator's FLOPs that model FLOPs utilisation counts by the usual convention: products once forward
+/// and twice backward, attention by the causal or the full convention, no router.
+Flops model_flops(Op op, PassKind pass, const BlockContext& context, ExpertRows rows, bool causal);
+
 /// Bytes a block's backward pass needs under "keep everything", in the categories of activations: the saved inventory.
 Bytes saved_activation_bytes(BlockKind kind, const BlockContext& context, ExpertRows rows);
 

@@ -10,7 +10,7 @@ constexpr std::array<std::string_view, tensor_count> names = {
     "block_output", "d_residual", "d_attention_norm_output", "d_qkv", "d_attention_output", "d_mlp_norm_output",
     "d_router_logits", "d_router_weight", "d_mlp_fc1_output", "d_mlp_fc2_input", "d_row_weight", "d_fc1_input",
     "d_fc1_output", "d_fc2_input", "d_expert_output", "d_returned_rows", "d_final_norm_output", "sent_rows",
-    "received_rows"};
+    "received_rows", "slot_weight", "received_weight"};
 
 }  // namespace
 
@@ -45,7 +45,9 @@ Extent extent(Tensor tensor, const BlockContext& c, ExpertRows received) {
     case Tensor::mlp_fc2_input:
     case Tensor::d_mlp_fc2_input: return {S, c.mlp_size / t, e};
     case Tensor::row_weight:
+    case Tensor::received_weight:
     case Tensor::d_row_weight: return {N, 1, 4};
+    case Tensor::slot_weight: return {c.routed_rows(), 1, 4};
     case Tensor::fc1_input:
     case Tensor::d_fc1_input:
     case Tensor::expert_output:
@@ -73,7 +75,9 @@ Category category(Tensor tensor, const BlockContext& c) {
     case Tensor::row_weight:
     case Tensor::d_row_weight:
     case Tensor::sent_rows:
-    case Tensor::received_rows: return Category::communication;
+    case Tensor::received_rows:
+    case Tensor::slot_weight:
+    case Tensor::received_weight: return Category::communication;
     case Tensor::expert_output: return Category::workspace;
     default: return tensor < Tensor::d_residual ? Category::activation_other : Category::workspace;
   }

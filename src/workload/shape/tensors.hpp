@@ -40,9 +40,11 @@ enum class Tensor : unsigned char {
   d_returned_rows, d_final_norm_output,
   // message buffers of one operator
   sent_rows,              ///< rows in the order of their destinations
-  received_rows           ///< rows in the order of their sources
+  received_rows,          ///< rows in the order of their sources
+  slot_weight,            ///< fp32: a number per (token, choice)
+  received_weight         ///< fp32: a number per received row, in the order of their sources
 };
-inline constexpr std::size_t tensor_count = static_cast<std::size_t>(Tensor::received_rows) + 1;
+inline constexpr std::size_t tensor_count = static_cast<std::size_t>(Tensor::received_weight) + 1;
 
 /// A set of tensors; small and cheap to copy.
 class TensorSet {

@@ -1,0 +1,61 @@
+#pragma once
+// Device memory under a hard cap. The cap limits the sum of live blocks, each rounded to the alignment; the backing is
+// larger, so that fragmentation shows in `reserved` but cannot make an allocation fail.
+#include <functional>
+#include <map>
+#include <vector>
+
+#include "base/ledger.hpp"
+
+namespace spillway::device {
+
+struct ArenaOptions {
+  Bytes cap{std::int64_t{1} << 40};
+  Bytes alignment{256};
+  Bytes backing{};            ///< address space; 0: twice the machine's memory
+};
+
+class Arena {
+ public:
+  explicit Arena(ArenaOptions options);
+  ~Arena();
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+
+  /// Null when the block would exceed the cap. Zero bytes cost nothing and give a pointer that must not be read.
+  /// The contents are undefined. Throws EnvironmentError when the backing itself is exhausted.
+  void* allocate(Category category, Bytes bytes);
+  void release(void* block);
+  /// Off the ledger at once, but its space is not given to anybody before `idle` says so (a message still reads it).
+  void release_when(void* block, std::function<bool()> idle);
+
+  const ByteLedger& ledger() const { return ledger_; }
+  void reset_peaks() { ledger_.reset_peaks(); }
+  Bytes cap() const { return options_.cap; }
+  /// Bytes up to the highest address ever used: live blocks and the holes between them.
+  Bytes reserved() const { return Bytes(high_water_); }
+
+ private:
+  struct Live {
+    Category category;
+    Bytes asked;
+  };
+  struct Busy {
+    std::int64_t offset, size;
+    std::function<bool()> idle;
+  };
+  std::int64_t take_hole(std::int64_t size);
+  void give_hole(std::int64_t offset, std::int64_t size);
+  void collect_idle();
+  Live forget(void* block);
+
+  ArenaOptions options_;
+  ByteLedger ledger_;
+  char* base_ = nullptr;
+  std::int64_t high_water_ = 0;
+  std::map<std::int64_t, std::int64_t> holes_;  // offset -> size, never adjacent
+  std::map<void*, Live> live_;
+  std::vector<Busy> busy_;
+};
+
+}  // namespace spillway::device

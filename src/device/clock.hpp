@@ -1,0 +1,66 @@
+#pragma once
+// What time it is on a rank: measured, or computed from the work that device calls really handled. Two lanes, compute and
+// network, advance in program order; a result is ready when the operation that makes it ends.
+#include <chrono>
+#include <span>
+
+#include "base/units.hpp"
+#include "device/stream.hpp"
+
+namespace spillway::device {
+
+/// Seconds of work on the virtual clock. Implemented by run/ from the machine file.
+class TimeModel {
+ public:
+  virtual ~TimeModel() = default;
+  virtual Seconds compute(Work work) const = 0;
+  /// Of an all-to-all in which member i (world rank ranks[i]) receives received[i] bytes.
+  virtual Seconds all_to_all(std::span<const Bytes> received, std::span<const int> ranks) const = 0;
+  struct Message {
+    Seconds occupied, latency;
+  };
+  virtual Message message(Bytes bytes, int from, int to) const = 0;
+};
+
+struct Interval {
+  Seconds start, end;
+  Seconds duration() const { return end - start; }
+};
+
+class Clock {
+ public:
+  /// Wall clock where `model` is null, else virtual. The model must outlive the clock.
+  explicit Clock(const TimeModel* model) : model_(model), origin_(std::chrono::steady_clock::now()) {}
+
+  bool is_virtual() const { return model_ != nullptr; }
+  const TimeModel& model() const { return *model_; }
+
+  /// Time at which work issued now on the compute lane, with inputs ready at `ready`, would start.
+  Seconds compute_start(Seconds ready) const { return is_virtual() ? std::max(compute_, ready) : measured(); }
+  /// Ends the compute operation that began at `start` and handled `work`.
+  Interval compute_end(Seconds start, Work work) {
+    compute_ = is_virtual() ? start + model_->compute(work) : measured();
+    return {start, compute_};
+  }
+  Seconds network_start(Seconds ready) const { return is_virtual() ? std::max(network_, ready) : measured(); }
+  /// Ends a network operation; on the virtual clock at `end`.
+  Interval network_end(Seconds start, Seconds end) {
+    network_ = is_virtual() ? end : measured();
+    return {start, network_};
+  }
+  /// Latest of the two lanes.
+  Seconds now() const { return is_virtual() ? std::max(compute_, network_) : measured(); }
+  Seconds compute_lane() const { return is_virtual() ? compute_ : measured(); }
+  /// Puts both lanes at `time` (virtual clock only; the wall clock cannot be set).
+  void set(Seconds time) { compute_ = network_ = time; }
+
+ private:
+  Seconds measured() const {
+    return Seconds(std::chrono::duration<double>(std::chrono::steady_clock::now() - origin_).count());
+  }
+  const TimeModel* model_;
+  std::chrono::steady_clock::time_point origin_;
+  Seconds compute_, network_;
+};
+
+}  // namespace spillway::device
