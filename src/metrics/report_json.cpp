@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "base/error.hpp"
 #include "metrics/atomic_file.hpp"
 
@@ -18,6 +20,12 @@ Json value(Bytes v) { return v.value; }
 template <class T>
 Json value(const std::optional<T>& v) {
   return v ? value(*v) : Json();
+}
+
+/// A whole number: an integer where 64 bits hold it.
+Json whole(const std::optional<double>& v) {
+  if (!v) return {};
+  return std::abs(*v) < 0x1p63 ? Json(static_cast<std::int64_t>(*v)) : Json(*v);
 }
 
 Json hex(const std::optional<std::uint64_t>& v) { return v ? Json(fmt::format("{:016x}", *v)) : Json(); }
@@ -90,8 +98,8 @@ void add_time(Json& json, const Summary& s) {
 void add_load_and_memory(Json& json, const Summary& s) {
   json["predicted_activation_error"] = value(s.predicted_activation_error);
   json["predicted_seconds_error"] = value(s.predicted_seconds_error);
-  json["cross_node_bytes"] = value(s.cross_node_bytes);
-  json["intra_node_bytes"] = value(s.intra_node_bytes);
+  json["cross_node_bytes"] = whole(s.cross_node_bytes);
+  json["intra_node_bytes"] = whole(s.intra_node_bytes);
   json["migration_bytes"] = value(s.migration_bytes);
   json["distinct_nodes_per_token"] = value(s.distinct_nodes_per_token);
   json["ochiai_mean"] = value(s.ochiai_mean);

@@ -14,26 +14,19 @@ std::optional<double> ratio(double part, double whole) {
   return whole != 0 ? std::optional(part / whole) : std::nullopt;
 }
 
-Bytes checked_add(Bytes a, Bytes b) {
-  Bytes sum;
-  ensure(!__builtin_add_overflow(a.value, b.value, &sum.value), "byte counter overflows: {} + {}", a.value, b.value);
-  return sum;
-}
-
 constexpr std::array summed_seconds = {
     &RankIteration::compute_seconds,     &RankIteration::mitigation_seconds, &RankIteration::hidden_mitigation_seconds,
     &RankIteration::all_to_all_seconds,  &RankIteration::bubble_seconds,     &RankIteration::hidden_all_to_all_seconds,
     &RankIteration::decision_seconds,    &RankIteration::exposed_communication_seconds};
-constexpr std::array summed_bytes = {&RankIteration::cross_node_bytes, &RankIteration::intra_node_bytes};
 
-/// Sums over completed iterations, of one rank or of the job. FLOPs are doubles: 64-bit integers end at 9.2e18.
+/// Sums over completed iterations, of one rank or of the job. FLOPs and bytes are doubles here: a job's pass 2^63.
 struct Totals {
-  RankIteration sum{};  ///< seconds and bytes
+  RankIteration seconds{};  ///< only its seconds are used
   double mitigation_flops = 0, model_flops_causal = 0, model_flops_noncausal = 0;
+  double cross_node_bytes = 0, intra_node_bytes = 0;
 
-  void add(const RankIteration& part) {
-    for (const auto seconds : summed_seconds) sum.*seconds += part.*seconds;
-    for (const auto bytes : summed_bytes) sum.*bytes = checked_add(sum.*bytes, part.*bytes);
+  void add_seconds(const RankIteration& part) {
+    for (const auto column : summed_seconds) seconds.*column += part.*column;
   }
 };
 
@@ -54,10 +47,12 @@ Totals add_up(const RankRecord& rank, const std::vector<bool>& counts) {
   for (std::size_t i = 0; i < counts.size(); ++i) {
     if (!counts[i]) continue;
     const RankIteration& own = rank.iterations[i];
-    totals.add(own);
+    totals.add_seconds(own);
     totals.mitigation_flops += static_cast<double>(own.mitigation_flops.value);
     totals.model_flops_causal += static_cast<double>(own.model_flops_causal.value);
     totals.model_flops_noncausal += static_cast<double>(own.model_flops_noncausal.value);
+    totals.cross_node_bytes += static_cast<double>(own.cross_node_bytes.value);
+    totals.intra_node_bytes += static_cast<double>(own.intra_node_bytes.value);
   }
   return totals;
 }
@@ -77,7 +72,7 @@ Context make_context(const PolicyRun& run, const OracleReference& oracle, const 
     ensure(rank.iterations.size() == run.iterations.size(), "policy {}, rank {}: {} iterations recorded, the job has {}",
            run.policy, rank.rank, rank.iterations.size(), run.iterations.size());
     c.totals.push_back(add_up(rank, c.counts));
-    c.mean_compute_seconds += c.totals.back().sum.compute_seconds.value / static_cast<double>(facts.ranks);
+    c.mean_compute_seconds += c.totals.back().seconds.compute_seconds.value / static_cast<double>(facts.ranks);
   }
   return c;
 }
@@ -118,15 +113,15 @@ std::optional<double> restart_equivalents(const LostSeconds& lost, Seconds resta
 
 /// Columns that follow from what `ranks` ranks together did in the completed iterations.
 void set_sums(Summary& s, const Context& c, const Totals& totals, double ranks) {
-  const RankIteration& sum = totals.sum;
+  const RankIteration& sum = totals.seconds;
   s.exposed_communication_seconds = Seconds(sum.exposed_communication_seconds.value / ranks);
   s.decision_seconds = Seconds(sum.decision_seconds.value / ranks);
   s.hidden_mitigation = ratio(sum.hidden_mitigation_seconds.value,
                               (sum.hidden_mitigation_seconds + sum.mitigation_seconds).value);
   s.hidden_all_to_all = ratio(sum.hidden_all_to_all_seconds.value, sum.all_to_all_seconds.value);
   s.bubble_fraction = ratio(sum.bubble_seconds.value, c.completed_seconds.value * ranks);
-  s.cross_node_bytes = sum.cross_node_bytes;
-  s.intra_node_bytes = sum.intra_node_bytes;
+  s.cross_node_bytes = totals.cross_node_bytes;
+  s.intra_node_bytes = totals.intra_node_bytes;
   if (totals.model_flops_causal == 0) return;
   const double capacity = c.completed_seconds.value * ranks * c.facts.peak_flops;
   s.model_flops = totals.model_flops_causal;
@@ -143,7 +138,7 @@ Summary rank_columns(const Context& c, std::size_t r, const Summary& shared) {
                                [&](const IterationRecord& i) { return i.oom && i.oom->rank == rank.rank; });
   s.lost_seconds = split_lost_seconds(c.run, rank, c.oracle, c.facts.restart_seconds);
   s.restart_equivalent_cost = restart_equivalents(s.lost_seconds, c.facts.restart_seconds);
-  s.rank_imbalance = ratio(c.totals[r].sum.compute_seconds.value, c.mean_compute_seconds);
+  s.rank_imbalance = ratio(c.totals[r].seconds.compute_seconds.value, c.mean_compute_seconds);
   s.peak = rank.peak;
   if (rank.predicted_activation_peak) {
     const Bytes error = *rank.predicted_activation_peak - rank.peak.activation;
@@ -235,8 +230,10 @@ Summary job_columns(const Context& c, const Summary& shared, const std::vector<S
   Summary s = shared;
   Totals totals;
   for (const Totals& rank : c.totals) {
-    totals.add(rank.sum);
+    totals.add_seconds(rank.seconds);
     totals.mitigation_flops += rank.mitigation_flops;
+    totals.cross_node_bytes += rank.cross_node_bytes;
+    totals.intra_node_bytes += rank.intra_node_bytes;
   }
   totals.model_flops_causal = completed_tokens(c) * c.facts.model_flops_per_token_causal;
   totals.model_flops_noncausal = completed_tokens(c) * c.facts.model_flops_per_token_noncausal;

@@ -64,7 +64,8 @@ struct Summary {
   std::optional<double> plan_cache_hit_rate;
   std::optional<double> predicted_activation_error; ///< (predicted - measured) / measured
   std::optional<double> predicted_seconds_error;    ///< (predicted - spent) / spent, completed iterations
-  std::optional<Bytes> cross_node_bytes, intra_node_bytes, migration_bytes;
+  std::optional<double> cross_node_bytes, intra_node_bytes;  ///< sent; doubles: a job's sums pass 2^63
+  std::optional<Bytes> migration_bytes;
   std::optional<double> distinct_nodes_per_token, ochiai_mean;
   std::optional<double> overload_avg, overload_max, overload_max_cum;
   std::optional<double> rank_imbalance;             ///< busy compute seconds: max over ranks (a rank: its own) / mean
