@@ -44,8 +44,8 @@ check "  its result and figures" complete "$state/demo" "$state/demo-4294967294.
 OUTPUT=$state/mpirun LAUNCHER=mpirun EXTRA=$short check "slurm-demo.sh under mpirun" submit mpirun --export=ALL jobscripts/slurm-demo.sh
 check "  its result and figures" complete "$state/mpirun" "$state/mpirun-4294967294.out"
 
-# 1 stage, expert groups of 4: 4, 8 and 16 ranks.
-PIPELINE_PARALLEL=1 DATA_PARALLEL="4 8 16" OUTPUT=$state/weak EXTRA="$short" \
+# 1 stage, expert groups of 4: 4, 8 and 16 ranks. All layers on one stage need more memory than the demo's cap.
+PIPELINE_PARALLEL=1 DATA_PARALLEL="4 8 16" OUTPUT=$state/weak EXTRA="$short --set memory.cap=1099511627776" \
   check "slurm-weak-scaling.sh" submit weak --array=0-2 --ntasks=16 --export=ALL jobscripts/slurm-weak-scaling.sh
 for element in 0 1 2; do
   ranks=$((4 << element))
