@@ -32,8 +32,8 @@ std::int64_t count_restarts(const PolicyRun& run);
 /// All time of a run: every iteration as charged, and restart_seconds for every restart.
 Seconds all_seconds(const PolicyRun& run, Seconds restart_seconds);
 
-/// The oracle's seconds for every record of `run` whose work counts (zero for the others); empty when the oracle did not
-/// complete one of them.
+/// The oracle's seconds for every record of `run` whose work counts (zero for the others); empty when the oracle did
+/// not complete one of them.
 std::optional<std::vector<Seconds>> oracle_seconds(const PolicyRun& run, const PolicyRun& oracle);
 
 /// Splits the loss of one rank of `run`. `oracle` is what oracle_seconds returned, or empty.

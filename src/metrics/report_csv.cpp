@@ -40,8 +40,8 @@ std::string row_key(const Report& report, const PolicyRun& run, std::size_t posi
 
 std::string iterations_csv(const Report& report) {
   std::string text = fmt::format(
-      "{},policy_in_force,start_seconds,seconds,imbalance,imbalance_mean,conservative,restarted,restart_seconds_measured,"
-      "oom_rank,oom_seconds,oom_operator,loss,gradient_checksum\n",
+      "{},policy_in_force,start_seconds,seconds,imbalance,imbalance_mean,conservative,restarted,"
+      "restart_seconds_measured,oom_rank,oom_seconds,oom_operator,loss,gradient_checksum\n",
       key_header);
   for (const PolicyRun& run : report.runs) {
     for (std::size_t p = 0; p < run.iterations.size(); ++p) {
@@ -60,8 +60,8 @@ std::string iterations_csv(const Report& report) {
 std::string rank_iterations_csv(const Report& report) {
   std::string text = fmt::format(
       "{},rank,compute_seconds,mitigation_seconds,hidden_mitigation_seconds,exposed_communication_seconds,"
-      "all_to_all_seconds,hidden_all_to_all_seconds,bubble_seconds,decision_seconds,mitigation_flops,model_flops_causal,"
-      "model_flops_noncausal,cross_node_bytes,intra_node_bytes\n",
+      "all_to_all_seconds,hidden_all_to_all_seconds,bubble_seconds,decision_seconds,mitigation_flops,"
+      "model_flops_causal,model_flops_noncausal,cross_node_bytes,intra_node_bytes\n",
       key_header);
   for (const PolicyRun& run : report.runs) {
     for (std::size_t p = 0; p < run.iterations.size(); ++p) {

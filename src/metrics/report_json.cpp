@@ -171,7 +171,8 @@ Json run_json(const PolicyRun& run, const Evaluation& evaluation) {
 }  // namespace
 
 Json to_json(const Report& report, const std::vector<Evaluation>& evaluations) {
-  ensure(report.runs.size() == evaluations.size(), "{} runs but {} evaluations", report.runs.size(), evaluations.size());
+  ensure(report.runs.size() == evaluations.size(), "{} runs but {} evaluations", report.runs.size(),
+         evaluations.size());
   const std::vector<std::string> reasons = invalid_reasons(report);
   Json json = {{"schema", result_schema},
                {"valid", reasons.empty()},

@@ -35,11 +35,12 @@ Figures figures(const Evaluation& evaluation, const char* absent) {
 }
 
 std::string header(const Report& report) {
+  const std::string clock =
+      report.virtual_clock
+          ? fmt::format("virtual clock: seconds computed from machine file {}, not measured", report.machine)
+          : "wall clock: seconds measured";
   return fmt::format("Spillway case {} on {} ranks, {} data\n{}\n", report.case_name, report.facts.ranks,
-                     report.phantom_data ? "phantom" : "real",
-                     report.virtual_clock
-                         ? fmt::format("virtual clock: seconds computed from machine file {}, not measured", report.machine)
-                         : "wall clock: seconds measured");
+                     report.phantom_data ? "phantom" : "real", clock);
 }
 
 constexpr const char* table_row = "{:<{}}  {:>12}  {:>8}  {:>10}  {:>10}  {:>5}  {:>8}  {:>12}\n";
@@ -67,7 +68,8 @@ std::string figure_line(const Report& report, const PolicyRun& run, const Evalua
 }
 
 std::string report_text(const Report& report, const std::vector<Evaluation>& evaluations) {
-  ensure(report.runs.size() == evaluations.size(), "{} runs but {} evaluations", report.runs.size(), evaluations.size());
+  ensure(report.runs.size() == evaluations.size(), "{} runs but {} evaluations", report.runs.size(),
+         evaluations.size());
   std::size_t width = std::string_view("policy").size();
   for (const PolicyRun& run : report.runs) width = std::max(width, run.policy.size());
   std::string text = header(report) + "\n";

@@ -6,7 +6,7 @@
 
 namespace spillway {
 
-/// The stable line of one policy, without a newline. Begins with FOM on the wall clock and PROJECTED on the virtual one;
+/// The stable line of one policy, without a newline. Begins with FOM on the wall clock, with PROJECTED on the virtual;
 /// figures an invalid run does not have read null. An infeasible policy's line begins with INFEASIBLE and ends with the
 /// reason. White space in names becomes an underscore.
 std::string figure_line(const Report& report, const PolicyRun& run, const Evaluation& evaluation);

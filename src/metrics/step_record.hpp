@@ -22,8 +22,8 @@ struct OutOfMemory {
 
 enum class IterationEvent : unsigned char { none, oom, restart };
 
-/// Job-wide facts of one iteration as it was run once; every rank of the job agrees on them. An iteration that is redone
-/// after a restart has one record per attempt, in the order of the clock.
+/// Job-wide facts of one iteration as it was run once; every rank of the job agrees on them. An iteration that is
+/// redone after a restart has one record per attempt, in the order of the clock.
 struct IterationRecord {
   std::int64_t index = 0;        ///< which iteration of the workload, from 0
   Seconds start{};               ///< on the job's clock, after any restart before it

@@ -58,8 +58,8 @@ Totals add_up(const RankRecord& rank, const std::vector<bool>& counts) {
 }
 
 Context make_context(const PolicyRun& run, const OracleReference& oracle, const RunFacts& facts) {
-  ensure(facts.ranks > 0 && static_cast<std::int64_t>(run.ranks.size()) == facts.ranks, "policy {}: records of {} ranks in a job of {}",
-         run.policy, run.ranks.size(), facts.ranks);
+  ensure(facts.ranks > 0 && static_cast<std::int64_t>(run.ranks.size()) == facts.ranks,
+         "policy {}: records of {} ranks in a job of {}", run.policy, run.ranks.size(), facts.ranks);
   Context c{run, facts};
   c.counts = completed_iterations(run);
   if (oracle.run) c.oracle = oracle_seconds(run, *oracle.run);
@@ -69,8 +69,9 @@ Context make_context(const PolicyRun& run, const OracleReference& oracle, const 
     c.completed_seconds += run.iterations[i].seconds;
   }
   for (const RankRecord& rank : run.ranks) {
-    ensure(rank.iterations.size() == run.iterations.size(), "policy {}, rank {}: {} iterations recorded, the job has {}",
-           run.policy, rank.rank, rank.iterations.size(), run.iterations.size());
+    ensure(rank.iterations.size() == run.iterations.size(),
+           "policy {}, rank {}: {} iterations recorded, the job has {}", run.policy, rank.rank,
+           rank.iterations.size(), run.iterations.size());
     c.totals.push_back(add_up(rank, c.counts));
     c.mean_compute_seconds += c.totals.back().seconds.compute_seconds.value / static_cast<double>(facts.ranks);
   }
@@ -101,7 +102,8 @@ Summary shared_columns(const Context& c, const OracleReference& oracle) {
   if (c.oracle) {
     s.oracle = oracle.source;
   } else {
-    s.oracle_reason = oracle.run ? "the oracle did not complete every iteration that this run completed" : oracle.reason;
+    s.oracle_reason =
+        oracle.run ? "the oracle did not complete every iteration that this run completed" : oracle.reason;
   }
   return s;
 }
@@ -269,7 +271,8 @@ std::optional<Distribution> distribution(std::vector<Seconds> values) {
   const auto percentile = [&](std::size_t percent) { return values[(percent * values.size() + 99) / 100 - 1]; };
   Seconds sum;
   for (const Seconds value : values) sum += value;
-  return Distribution{Seconds(sum.value / static_cast<double>(values.size())), percentile(50), percentile(95), values.back()};
+  const Seconds mean(sum.value / static_cast<double>(values.size()));
+  return Distribution{mean, percentile(50), percentile(95), values.back()};
 }
 
 void withhold_figures(Evaluation& evaluation) {

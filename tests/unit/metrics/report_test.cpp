@@ -214,7 +214,8 @@ TEST(Text, TablesEveryPolicy) {
   report.runs[1].ranks[1].peak.total = Bytes(3 << 19);
   report.runs.push_back(infeasible());
   const std::string text = text_of(report);
-  EXPECT_THAT(text, HasSubstr("selective        9.9174   0.01983       0.198         1.5      1         2         2.425\n"));
+  EXPECT_THAT(text,
+              HasSubstr("selective        9.9174   0.01983       0.198         1.5      1         2         2.425\n"));
   EXPECT_THAT(text, HasSubstr("keep       infeasible: rank 3 needs 300 MiB"));
 }
 
