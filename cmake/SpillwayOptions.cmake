@@ -23,4 +23,9 @@ if(SPILLWAY_SANITIZE)
   target_compile_options(spillway_flags INTERFACE -fsanitize=${SPILLWAY_SANITIZE} -fno-omit-frame-pointer
                          -fno-sanitize-recover=all)
   target_link_options(spillway_flags INTERFACE -fsanitize=${SPILLWAY_SANITIZE})
+  if(SPILLWAY_SANITIZE MATCHES address)
+    target_sources(spillway_flags INTERFACE 
+      "$<$<STREQUAL:$<TARGET_PROPERTY:TYPE>,EXECUTABLE>:${PROJECT_SOURCE_DIR}/tests/sanitizers/keep_modules.cpp>")
+    target_link_options(spillway_flags INTERFACE -Wl,--export-dynamic-symbol=dlclose)
+  endif()
 endif()
