@@ -12,9 +12,9 @@ namespace spillway {
 struct RoutingProblem {
   std::int64_t num_experts = 0;
   std::int64_t num_experts_per_tok = 0;
-  std::int64_t num_layers = 0;              ///< all layers, global numbering (dense ones are never asked for)
-  std::int64_t sequence_length = 0;         ///< tokens of a sequence, s
-  std::int64_t sequences_per_iteration = 0; ///< of the whole job: the global batch
+  std::int64_t num_layers = 0;               ///< all layers, global numbering (dense ones are never asked for)
+  std::int64_t sequence_length = 0;          ///< tokens of a sequence, s
+  std::int64_t sequences_per_iteration = 0;  ///< of the whole job: the global batch
 
   /// Rows of one sequence in one layer, s * k.
   std::int64_t rows_per_sequence() const { return sequence_length * num_experts_per_tok; }
