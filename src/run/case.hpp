@@ -1,13 +1,14 @@
 #pragma once
 // A case: everything a run depends on, already checked. app/ fills it from files and the command line.
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "base/units.hpp"
 #include "grid/grid.hpp"
 #include "plan/cost/machine_profile.hpp"
-#include "workload/routing/options.hpp"
+#include "workload/routing/routing_source.hpp"
 #include "workload/shape/model_shape.hpp"
 
 namespace spillway {
@@ -23,11 +24,13 @@ struct TrainingOptions {
   double learning_rate = 1e-3;
   double adam_beta1 = 0.9, adam_beta2 = 0.95, adam_epsilon = 1e-8;
   std::int64_t checkpoint_every = 1;    ///< iterations between snapshots a restart returns to
+  bool operator==(const TrainingOptions&) const = default;
 };
 
 struct MemoryOptions {
   Bytes cap{std::int64_t{1} << 40};     ///< hard limit of the sum of live blocks on every rank
-  Bytes alignment{256};
+  Bytes alignment{256};                 ///< every live block is rounded up to a multiple of it; a power of two
+  bool operator==(const MemoryOptions&) const = default;
 };
 
 struct ProvisioningOptions {
@@ -36,6 +39,7 @@ struct ProvisioningOptions {
   std::string fallback = "full";        ///< policy after an out-of-memory event
   double calm_imbalance = 1.2;          ///< at or below it a spike is over
   std::int64_t calm_iterations = 2;     ///< consecutive calm iterations before restarting back
+  bool operator==(const ProvisioningOptions&) const = default;
 };
 
 struct Case {
@@ -45,6 +49,7 @@ struct Case {
   std::string model_name;
   ModelShape model;
   GridOptions grid;
+  std::vector<std::int64_t> layers_per_stage;  ///< one entry per stage; empty: as even as possible, see layers_of_stages
   TrainingOptions training;
   RoutingOptions routing;
   MemoryOptions memory;
@@ -55,10 +60,33 @@ struct Case {
   std::int64_t global_batch() const { return grid.data_parallel * training.micro_batches * training.micro_batch_size; }
   /// Tokens of one iteration over the whole job.
   std::int64_t tokens_per_iteration() const { return global_batch() * training.sequence_length; }
+  bool operator==(const Case&) const = default;
 };
 
+/// Layers of every pipeline stage [pipeline_parallel]: the stated list, or num_hidden_layers / stages with one more on
+/// each of the first (num_hidden_layers mod stages) stages: 7 layers on 2 stages are 4 + 3.
+std::vector<std::int64_t> layers_of_stages(const Case& c);
+
+/// The part of the case that routing depends on.
+RoutingProblem routing_problem(const Case& c);
+
 /// Checks every part and how they fit together, before anything is started: shapes, layers over stages, experts over
-/// expert ranks, memory. `world` is the launcher's rank count, or 0 where there is none.
+/// expert ranks, routing, known policies, sizes that would overflow. `world` is the launcher's rank count, or 0 where
+/// there is none. Whether the cap holds the static memory is checked by who computes it. Throws InputError.
 void validate(const Case& c, int world);
+
+/// Refuses an empty list, a policy named twice, and names that are not among `known`. Throws InputError.
+void validate_policies(const ProvisioningOptions& provisioning, std::span<const std::string> known);
+
+/// What the launcher gave this job, on its most crowded node.
+struct LaunchFacts {
+  int world = 0;               ///< ranks of the job; 0: no launcher to compare with
+  int ranks_on_this_node = 1;
+  int cores_on_this_node = 0;  ///< hardware threads this job may use; 0: not known
+};
+
+/// What a run with real data asks beyond validate(): fp32 elements, tensor_parallel 1, and on the wall clock a core for
+/// every rank unless the case allows sharing. Throws InputError, or EnvironmentError for the launch.
+void validate_real_run(const Case& c, const LaunchFacts& facts);
 
 }  // namespace spillway

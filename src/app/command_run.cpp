@@ -1,0 +1,60 @@
+// spillway run: real data, under a launcher.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <memory>
+
+#include "app/commands.hpp"
+#include "app/option_table.hpp"
+#include "app/resolution.hpp"
+
+namespace spillway::app {
+namespace {
+
+/// What --validate-only prints: the arithmetic behind the case.
+std::string describe(const Case& c) {
+  const Grid grid(c.grid);
+  return fmt::format(
+      "case {}: the input is valid; nothing was run\n"
+      "  ranks       {} = pipeline_parallel {} x data_parallel {} x tensor_parallel {}; expert_parallel {}\n"
+      "  layers      {} = {}\n"
+      "  parameters  {}, {} of them active (model {})\n"
+      "  iteration   {} tokens = {} sequences x {}; {} iterations, {} clock, machine {}\n"
+      "  policies    {}\n",
+      c.name, grid.ranks(), grid.pipeline(), grid.data(), grid.tensor(), grid.expert(), c.model.num_hidden_layers,
+      fmt::join(layers_of_stages(c), " + "), count_parameters(c.model).total(), count_active_parameters(c.model),
+      c.model_name, c.tokens_per_iteration(), c.global_batch(), c.training.sequence_length, c.training.iterations,
+      words(c.clock)[static_cast<std::size_t>(c.clock)], c.machine.name, fmt::join(c.provisioning.policies, ", "));
+}
+
+/// The life of a run: session, configuration, plan, verification, run, report. The only function here that meets the
+/// launcher.
+ExitCode launch(const RunRequest& request) {
+  const LaunchFacts alone{};
+  if (!request.validate_only) {
+    throw EnvironmentError("this build holds no executor; --validate-only checks the case");
+  }
+  const Case c = agreed_case(resolve(request, alone), true);
+  fmt::print("{}", describe(c));
+  return ExitCode::valid;
+}
+
+}  // namespace
+
+Action declare_run(CLI::App& app) {
+  const auto request = std::make_shared<RunRequest>();
+  app.add_option("CASE.toml", request->source.file, "what to run: a file such as inputs/runs/demo.toml")->required();
+  app.add_option("--set", request->source.settings, "key=value of an option below; may be repeated, the last one wins")
+      ->allow_extra_args(false);
+  app.add_option("--output", request->output,
+                 "folder for results [results/local/CASE/JOBID-or-UTC]; nothing is overwritten");
+  app.add_flag("--validate-only", request->validate_only, "check the whole case, then stop");
+  app.add_flag_callback("--allow-oversubscribed",
+                        [request] { request->source.settings.push_back("allow_oversubscribed=true"); },
+                        "let more ranks than cores run on the wall clock");
+  app.add_flag("--csv-per-rank", request->csv_per_rank, "also write a CSV of iterations per rank");
+  app.footer(option_help);
+  return [request] { return launch(*request); };
+}
+
+}  // namespace spillway::app

@@ -1,0 +1,54 @@
+#include "app/commands.hpp"
+
+#include <iostream>
+#include <map>
+#include <sstream>
+
+#include "app/launcher.hpp"
+#include "base/nearest.hpp"
+
+namespace spillway::app {
+namespace {
+
+constexpr Command table[] = {
+    {"run", "train with real data under the case's policies and compare them", declare_run},
+};
+
+void refuse_unknown_command(const std::string& word) {
+  std::vector<std::string> names;
+  for (const Command& command : table) names.emplace_back(command.name);
+  const bool is_known = word.starts_with('-') || std::find(names.begin(), names.end(), word) != names.end();
+  require_input(is_known, "there is no command {}; did you mean {}? (spillway --help)", word, nearest(word, names));
+}
+
+}  // namespace
+
+std::span<const Command> command_table() { return table; }
+
+ExitCode run_command_line(int argc, char** argv) {
+  CLI::App app{"Spillway: what provisioning of activation memory costs when expert loads spike.\n"
+               "Trains synthetic Mixture-of-Experts layers and compares policies under a memory cap.",
+               "spillway"};
+  app.set_version_flag("--version", "spillway " SPILLWAY_VERSION);
+  app.require_subcommand(1);
+  app.footer("Exit codes: 0 valid, 1 invalid, 2 usage or input, 3 environment, 75 requeue.");
+  std::map<const CLI::App*, Action> actions;
+  for (const Command& command : command_table()) {
+    CLI::App* sub = app.add_subcommand(std::string(command.name), std::string(command.summary));
+    actions[sub] = command.declare(*sub);
+  }
+  if (argc > 1) refuse_unknown_command(argv[1]);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& help) {  // --help or --version: CLI11 knows the text
+    std::ostringstream text;
+    app.exit(help, text, text);
+    if (is_first_rank()) std::cout << text.str();
+    return ExitCode::valid;
+  } catch (const CLI::ParseError& error) {
+    throw InputError(std::string(error.what()) + " (see spillway --help and spillway COMMAND --help)");
+  }
+  return actions.at(app.get_subcommands().front())();
+}
+
+}  // namespace spillway::app

@@ -1,0 +1,47 @@
+#include "app/resolution.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include "app/output_folder.hpp"
+
+namespace spillway::app {
+
+Resolution resolve(const RunRequest& request, const LaunchFacts& facts) {
+  try {
+    const Case c = read_case(request.source);
+    validate_real_run(c, facts);
+    Resolution resolution{ExitCode::valid, canonical_text(c), ""};
+    if (!request.output.empty()) check_output_folder(request.output);
+    if (!request.validate_only) {
+      resolution.folder = request.output.empty() ? default_output_folder(c.name).string() : request.output;
+      create_output_folder(resolution.folder);
+    }
+    return resolution;
+  } catch (const Error& error) {
+    return {error.code(), error.what(), ""};
+  } catch (const std::exception& error) {  // a file system that fails while it is read, say
+    return {ExitCode::environment, error.what(), ""};
+  }
+}
+
+std::string pack(const Resolution& resolution) {
+  const nlohmann::json json = {static_cast<int>(resolution.code), resolution.text, resolution.folder};
+  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+Resolution unpack(const std::string& text) {
+  const auto json = nlohmann::json::parse(text);
+  return {static_cast<ExitCode>(json.at(0).get<int>()), json.at(1), json.at(2)};
+}
+
+Case agreed_case(const Resolution& resolution, bool first_rank) {
+  const std::string message = first_rank ? resolution.text : "";
+  switch (resolution.code) {
+    case ExitCode::valid: return parse_case(resolution.text);
+    case ExitCode::usage: throw InputError(message);
+    case ExitCode::environment: throw EnvironmentError(message);
+    default: throw InternalError(message);
+  }
+}
+
+}  // namespace spillway::app
