@@ -78,6 +78,16 @@ TEST(Calibration, a_large_batch_is_calibrated_from_a_sample_of_its_micro_batches
   expect_met(measure(options, {16, 2, 4, 64, 1200}, 100, 99), options);  // 300 micro-batches, 64 of them sampled
 }
 
+TEST(Calibration, the_peak_is_met_where_a_sequence_has_few_rows) {
+  // 5 rows per sequence: the hot block takes 3.25 of them, 13 of the 20 rows of every hot micro-batch.
+  RoutingOptions options = preset_options("hot_rank");
+  const RoutingProblem problem{16, 1, 2, 5, 16};
+  const auto source = make_routing_source(options, problem);
+  for (std::int64_t i = 0; i < 20; ++i) {
+    EXPECT_DOUBLE_EQ(iteration_imbalance(*source, problem, reference_grouping(options, problem), i).max, 2.6);
+  }
+}
+
 TEST(Calibration, exactly_the_asked_share_of_micro_batches_is_hot) {
   RoutingOptions options;
   options.burst_fraction = 1;

@@ -71,6 +71,15 @@ TEST(Workload, the_checksum_tells_workloads_apart) {
   EXPECT_EQ(std::ranges::adjacent_find(sums), sums.end());
 }
 
+TEST(Workload, equal_rows_at_other_places_count_as_another_workload) {
+  const RoutingProblem problem = small_problem();
+  const auto source = make_routing_source(preset_options("balanced"), problem);  // all rows alike
+  const std::uint64_t here = workload_hash(*source, problem, {1, 1, 1});
+  EXPECT_NE(workload_hash(*source, problem, {2, 1, 1}), here);
+  EXPECT_NE(workload_hash(*source, problem, {1, 2, 1}), here);
+  EXPECT_NE(workload_hash(*source, problem, {1, 1, 2}), here);
+}
+
 TEST(Workload, seed_not_reset_between_repetitions_cannot_happen) {
   // One source asked twice, in other orders, and a fresh one: the same answers, tokens included.
   const RoutingProblem problem = small_problem();
