@@ -29,9 +29,8 @@ struct RunningRow {
 /// over earlier keys must be multiplied with.
 float softmax_row(float* scores, std::int64_t visible, std::int64_t keys, float factor, RunningRow& row) {
   const float maximum = lane_max(visible, row.maximum, [=](std::int64_t j) { return factor * scores[j]; });
-  const float sum = lane_sum(visible, [=](std::int64_t j) {
-    return scores[j] = exponential(factor * scores[j] - maximum);
-  });
+  const float sum =
+      lane_sum(visible, [=](std::int64_t j) { return scores[j] = exponential(factor * scores[j] - maximum); });
   std::fill(scores + visible, scores + keys, 0.0f);
   const float shrink = exponential(row.maximum - maximum);
   row = {maximum, row.sum * shrink + sum};

@@ -23,36 +23,39 @@ Bytes column_bytes(const float* column, std::int64_t rows) {
 void swiglu_forward(Stream& stream, Matrix<const float> gate_up, const float* row_weight, Matrix<float> out) {
   check(gate_up, out);
   const Work work{{}, gate_up.bytes() + out.bytes() + column_bytes(row_weight, out.rows)};
-  stream.parallel_for("swiglu_forward", out.rows, work, KOKKOS_LAMBDA(std::int64_t i) {
-    const float *gate = gate_up.row(i), *up = gate + out.cols;
-    const float weight = row_weight == nullptr ? 1.0f : row_weight[i];
-    float* result = out.row(i);
+  stream.parallel_for(
+      "swiglu_forward", out.rows, work, KOKKOS_LAMBDA(std::int64_t i) {
+        const float *gate = gate_up.row(i), *up = gate + out.cols;
+        const float weight = row_weight == nullptr ? 1.0f : row_weight[i];
+        float* result = out.row(i);
 #pragma omp simd
-    for (std::int64_t j = 0; j < out.cols; ++j) result[j] = weight * (gate[j] * sigmoid(gate[j])) * up[j];
-  });
+        for (std::int64_t j = 0; j < out.cols; ++j) result[j] = weight * (gate[j] * sigmoid(gate[j])) * up[j];
+      });
 }
 
 void swiglu_backward(Stream& stream, Matrix<const float> gate_up, const float* row_weight, Matrix<const float> d_out,
                      Matrix<float> d_gate_up, float* d_row_weight) {
   check(gate_up, d_out);
   check(d_gate_up, d_out);
-  const Work work{{}, gate_up.bytes() + d_out.bytes() + d_gate_up.bytes() + column_bytes(row_weight, d_out.rows) +
-                          column_bytes(d_row_weight, d_out.rows)};
-  stream.parallel_for("swiglu_backward", d_out.rows, work, KOKKOS_LAMBDA(std::int64_t i) {
-    const std::int64_t m = d_out.cols;
-    const float *gate = gate_up.row(i), *up = gate + m, *d = d_out.row(i);
-    float *d_gate = d_gate_up.row(i), *d_up = d_gate + m;
-    const float weight = row_weight == nullptr ? 1.0f : row_weight[i];
-    const float d_weight = lane_sum(m, [=](std::int64_t j) {
-      const float s = sigmoid(gate[j]);
-      const float silu = gate[j] * s;
-      const float d_product = weight * d[j];
-      d_up[j] = d_product * silu;
-      d_gate[j] = d_product * up[j] * (s + silu * (1.0f - s));
-      return d[j] * silu * up[j];
-    });
-    if (d_row_weight != nullptr) d_row_weight[i] = d_weight;
-  });
+  const Work work{{},
+                  gate_up.bytes() + d_out.bytes() + d_gate_up.bytes() + column_bytes(row_weight, d_out.rows) +
+                      column_bytes(d_row_weight, d_out.rows)};
+  stream.parallel_for(
+      "swiglu_backward", d_out.rows, work, KOKKOS_LAMBDA(std::int64_t i) {
+        const std::int64_t m = d_out.cols;
+        const float *gate = gate_up.row(i), *up = gate + m, *d = d_out.row(i);
+        float *d_gate = d_gate_up.row(i), *d_up = d_gate + m;
+        const float weight = row_weight == nullptr ? 1.0f : row_weight[i];
+        const float d_weight = lane_sum(m, [=](std::int64_t j) {
+          const float s = sigmoid(gate[j]);
+          const float silu = gate[j] * s;
+          const float d_product = weight * d[j];
+          d_up[j] = d_product * silu;
+          d_gate[j] = d_product * up[j] * (s + silu * (1.0f - s));
+          return d[j] * silu * up[j];
+        });
+        if (d_row_weight != nullptr) d_row_weight[i] = d_weight;
+      });
 }
 
 namespace reference {

@@ -40,9 +40,8 @@ TEST_P(Attention, ForwardAgreesWithTheReferenceAndChargesTheCausalHalf) {
   ops::reference::attention_forward(shape, Operand<double>(problem.qkv), output, log_sum_exp);
   expect_close(problem.output, output, 5e-6);
   expect_close(problem.log_sum_exp, log_sum_exp, 5e-6);
-  EXPECT_EQ(problem.stream.take(),
-            (Work{Flops(shape.sequences * 2 * s * s * q),
-                  Bytes(4 * shape.rows() * (shape.qkv_size() + q + shape.heads))}));
+  EXPECT_EQ(problem.stream.take(), (Work{Flops(shape.sequences * 2 * s * s * q),
+                                         Bytes(4 * shape.rows() * (shape.qkv_size() + q + shape.heads))}));
 }
 
 TEST_P(Attention, BackwardAgreesWithTheReferenceAndChargesTheRecomputedScores) {
@@ -52,9 +51,8 @@ TEST_P(Attention, BackwardAgreesWithTheReferenceAndChargesTheRecomputedScores) {
   Operand<double> expected(shape.rows(), shape.qkv_size());
   ops::reference::attention_backward(shape, Operand<double>(problem.qkv), Operand<double>(problem.d_output), expected);
   expect_close(problem.d_qkv, expected, 2e-5);
-  EXPECT_EQ(problem.stream.take(),
-            (Work{Flops(shape.sequences * 5 * s * s * q),
-                  Bytes(4 * shape.rows() * (2 * shape.qkv_size() + 2 * q + shape.heads))}));
+  EXPECT_EQ(problem.stream.take(), (Work{Flops(shape.sequences * 5 * s * s * q),
+                                         Bytes(4 * shape.rows() * (2 * shape.qkv_size() + 2 * q + shape.heads))}));
 }
 
 TEST_P(Attention, RepeatsBitForBitAtAnyAddress) {
