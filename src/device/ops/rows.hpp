@@ -26,8 +26,8 @@ void sum_rows(Stream& stream, Matrix<const float> rows, Matrix<const std::int32_
 /// As sum_rows with row position[t,j] multiplied by weight[t,j]; weight [T, k], charged too.
 void weighted_sum_rows(Stream& stream, Matrix<const float> rows, Matrix<const std::int32_t> position,
                        Matrix<const float> weight, Matrix<float> out, bool accumulate);
-/// d_rows[position[t,j]] = weight[t,j] d_out[t] and d_weight[t,j] = rows[position[t,j]] . d_out[t]; both overwritten, rows
-/// without a slot are left alone. No row has two slots. Charges every matrix once.
+/// d_rows[position[t,j]] = weight[t,j] d_out[t] and d_weight[t,j] = rows[position[t,j]] . d_out[t]; both overwritten.
+/// Rows without a slot are left alone; no row has two. Charges every matrix once.
 void weighted_sum_rows_backward(Stream& stream, Matrix<const float> rows, Matrix<const std::int32_t> position,
                                 Matrix<const float> weight, Matrix<const float> d_out, Matrix<float> d_rows,
                                 Matrix<float> d_weight);
