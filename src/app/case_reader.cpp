@@ -52,19 +52,21 @@ fs::path find_file(const Kind& kind, const std::string& name, const fs::path& ca
                 "{} = \"{}\": expected the NAME of inputs/{}/NAME.toml, or a path ending in .toml", kind.section, name,
                 kind.folder);
   const fs::path plain = name + (is_path ? "" : ".toml"), beside = case_folder / ".." / kind.folder;
-  const std::vector<fs::path> places = is_path ? std::vector{case_folder / plain, plain}
-                                               : std::vector{beside / plain, case_folder / kind.folder / plain,
-                                                             case_folder / plain};
+  const std::vector<fs::path> places =
+      is_path ? std::vector{case_folder / plain, plain}
+              : std::vector{beside / plain, case_folder / kind.folder / plain, case_folder / plain};
   for (const fs::path& place : places) {
     if (fs::is_regular_file(place)) return place.lexically_normal();
   }
   const std::string close = nearest(name, names_in(beside));
-  throw InputError(fmt::format("{} = \"{}\": no file {}{}", kind.section, name, places.front().lexically_normal().string(),
+  throw InputError(fmt::format("{} = \"{}\": no file {}{}", kind.section, name,
+                               places.front().lexically_normal().string(),
                                is_path || close.empty() ? "" : fmt::format("; did you mean \"{}\"?", close)));
 }
 
 /// The name that wins among the assignments, then the values of the file it names.
-std::vector<Assignment> read_named_file(const Kind& kind, const std::vector<Assignment>& given, const CaseSource& source) {
+std::vector<Assignment> read_named_file(const Kind& kind, const std::vector<Assignment>& given,
+                                        const CaseSource& source) {
   Case named;
   named.model_name = named.machine.name = "";
   for (const Assignment& assignment : given) {
@@ -91,15 +93,17 @@ void resolve_trace(Case& c, const fs::path& case_folder) {
       return;
     }
   }
-  throw InputError(fmt::format("routing.trace = \"{}\": no such file beside the case file, in {} or in the working folder",
-                               c.routing.trace, (case_folder / ".." / "traces").lexically_normal().string()));
+  throw InputError(
+      fmt::format("routing.trace = \"{}\": no such file beside the case file, in {} or in the working folder",
+                  c.routing.trace, (case_folder / ".." / "traces").lexically_normal().string()));
 }
 
 Value value_of_json(const Json& json) {
   Value value;
   value.text = json.dump();
   if (json.is_boolean()) value.data = json.get<bool>();
-  if (json.is_number_integer() && (!json.is_number_unsigned() || json.get<std::uint64_t>() <= std::uint64_t{INT64_MAX})) {
+  if (json.is_number_integer() &&
+      (!json.is_number_unsigned() || json.get<std::uint64_t>() <= std::uint64_t{INT64_MAX})) {
     value.data = json.get<std::int64_t>();
   } else if (json.is_number()) {
     value.data = json.get<double>();

@@ -26,9 +26,10 @@ void refuse_unknown_command(const std::string& word) {
 std::span<const Command> command_table() { return table; }
 
 ExitCode run_command_line(int argc, char** argv) {
-  CLI::App app{"Spillway: what provisioning of activation memory costs when expert loads spike.\n"
-               "Trains synthetic Mixture-of-Experts layers and compares policies under a memory cap.",
-               "spillway"};
+  CLI::App app{
+      "Spillway: what provisioning of activation memory costs when expert loads spike.\n"
+      "Trains synthetic Mixture-of-Experts layers and compares policies under a memory cap.",
+      "spillway"};
   app.set_version_flag("--version", "spillway " SPILLWAY_VERSION);
   app.require_subcommand(1);
   app.footer("Exit codes: 0 valid, 1 invalid, 2 usage or input, 3 environment, 75 requeue.");

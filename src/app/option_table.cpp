@@ -46,6 +46,7 @@ std::string known_policies() { return fmt::format("{}", fmt::join(policy_names()
 struct Meaning {
   std::string unit, text;
   Limits limits{};
+  bool compared = true;
 };
 
 /// Builds the rows of one section. A field is named by the members that lead to it from Case.
@@ -58,7 +59,7 @@ struct Rows {
     const auto field = [members...](auto& c) -> auto& { return (c.*....*members); };
     using Field = std::decay_t<decltype(field(std::declval<Case&>()))>;
     const Limits limits = meaning.limits;
-    table.push_back({prefix + name, kind_of<Field>(), meaning.unit, meaning.text, limits,
+    table.push_back({prefix + name, kind_of<Field>(), meaning.unit, meaning.text, limits, meaning.compared,
                      [field, limits](Case& c, const Value& value) { read(value, limits, field(c)); },
                      [field](const Case& c) { return json_of(field(c)); }});
   }
@@ -70,17 +71,21 @@ constexpr Limits count{1, mebi}, count_or_none{0, mebi}, steps{1, 0x7fffffff}, s
 constexpr Limits rate{1, 1e24}, seconds{0, 1e9}, share{0, 1}, ratio{1, 1e6};
 
 void add_case(Rows rows) {
-  rows.add("name", {"", "name in reports and of the results folder; the file's name where not given"}, &Case::name);
+  rows.add("name", {"", "name in reports and of the results folder; the file's name where not given", {}, false},
+           &Case::name);
   rows.add("clock", {"", "virtual: time from the machine file; wall: measured time"}, &Case::clock);
-  rows.add("allow_oversubscribed", {"", "let more ranks than cores run on the wall clock"}, &Case::allow_oversubscribed);
+  rows.add("allow_oversubscribed", {"", "let more ranks than cores run on the wall clock", {}, false},
+           &Case::allow_oversubscribed);
 }
 
 void add_model(Rows rows) {
   const auto add = [&rows](const char* name, Meaning meaning, auto member) {
     rows.add(name, std::move(meaning), &Case::model, member);
   };
-  rows.add("name", {"", "model file: NAME of inputs/models/NAME.toml or a path ending in .toml; short: model = NAME"},
-           &Case::model_name);
+  rows.add(
+      "name",
+      {"", "model file: NAME of inputs/models/NAME.toml or a path ending in .toml; short: model = NAME", {}, false},
+      &Case::model_name);
   add("hidden_size", {"", "width of the residual stream", count}, &ModelShape::hidden_size);
   add("moe_intermediate_size", {"", "hidden size of one routed expert", count}, &ModelShape::moe_intermediate_size);
   add("num_experts", {"", "routed experts of a layer", count}, &ModelShape::num_experts);
@@ -110,7 +115,8 @@ void add_parallel(Rows rows) {
   add("tensor_parallel", "ranks that share a token's computation", &GridOptions::tensor_parallel);
   add("expert_parallel", "ranks of an expert group; divides data_parallel x tensor_parallel and num_experts",
       &GridOptions::expert_parallel);
-  rows.add("layers_per_stage", {"layers", "layers of each stage, [4, 3]; empty: even, the first stages take the rest", count},
+  rows.add("layers_per_stage",
+           {"layers", "layers of each stage, [4, 3]; empty: even, the first stages take the rest", count},
            &Case::layers_per_stage);
 }
 
@@ -137,12 +143,14 @@ void add_routing(Rows rows) {
     rows.add(name, std::move(meaning), &Case::routing, member);
   };
   add("preset", {"", "the workload: " + preset_names()}, &RoutingOptions::preset);
-  add("trace", {"", "CSV of recorded loads, for preset trace; relative to the case file, its ../traces or the working folder"},
+  add("trace",
+      {"", "CSV of recorded loads, for preset trace; relative to the case file, its ../traces or the working folder"},
       &RoutingOptions::trace);
   add("seed", {"", "with iteration, layer and sequence number decides every choice", seed}, &RoutingOptions::seed);
   add("reference_ranks", {"ranks", "hot blocks are num_experts / reference_ranks experts each, at any layout", count},
       &RoutingOptions::reference_ranks);
-  add("reference_sequences", {"sequences", "of a micro-batch of a reference expert group; 0: one per reference rank", {0, 0x1p40}},
+  add("reference_sequences",
+      {"sequences", "of a micro-batch of a reference expert group; 0: one per reference rank", {0, 0x1p40}},
       &RoutingOptions::reference_sequences);
   add("reference_stages", {"stages", "of the reference layout: an imbalance is a mean over the layers of one", count},
       &RoutingOptions::reference_stages);
@@ -150,23 +158,26 @@ void add_routing(Rows rows) {
   add("burst_fraction", {"", "share of iterations inside a burst", share}, &RoutingOptions::burst_fraction);
   add("burst_length", {"iterations", "length of one burst", steps}, &RoutingOptions::burst_length);
   add("peak", {"max/mean", "imbalance of a burst iteration at the reference layout", ratio}, &RoutingOptions::peak);
-  add("hot_share", {"", "share of an iteration's sequences that are hot in a burst", share}, &RoutingOptions::hot_share);
+  add("hot_share", {"", "share of an iteration's sequences that are hot in a burst", share},
+      &RoutingOptions::hot_share);
   add("same_block", {"", "the hot block is the same in every layer"}, &RoutingOptions::same_block);
   add("exchanges_per_token", {"", "co-activation: 0 = cliques, many = uniform", {0, 1e6}},
       &RoutingOptions::exchanges_per_token);
 }
 
 void add_memory(Rows rows) {
-  rows.add("cap", {"bytes", "hard limit of the live blocks of every rank", {1, 0x1p60}}, &Case::memory, &MemoryOptions::cap);
-  rows.add("alignment", {"bytes", "blocks are rounded up to a multiple of it; a power of two", {1, 0x1p30}}, &Case::memory,
-           &MemoryOptions::alignment);
+  rows.add("cap", {"bytes", "hard limit of the live blocks of every rank", {1, 0x1p60}}, &Case::memory,
+           &MemoryOptions::cap);
+  rows.add("alignment", {"bytes", "blocks are rounded up to a multiple of it; a power of two", {1, 0x1p30}},
+           &Case::memory, &MemoryOptions::alignment);
 }
 
 void add_provisioning(Rows rows) {
   const auto add = [&rows](const char* name, Meaning meaning, auto member) {
     rows.add(name, std::move(meaning), &Case::provisioning, member);
   };
-  add("policies", {"", "compared one after the other on the same routing: " + known_policies()}, &ProvisioningOptions::policies);
+  add("policies", {"", "compared one after the other on the same routing: " + known_policies(), {}, false},
+      &ProvisioningOptions::policies);
   add("margin", {"x balance", "load that static policies plan for", ratio}, &ProvisioningOptions::margin);
   add("fallback", {"", "policy after an out-of-memory event"}, &ProvisioningOptions::fallback);
   add("calm_imbalance", {"max/mean", "at or below it a spike is over", ratio}, &ProvisioningOptions::calm_imbalance);
@@ -178,10 +189,15 @@ void add_machine(Rows rows) {
   const auto add = [&rows](const char* name, Meaning meaning, auto member) {
     rows.add(name, std::move(meaning), &Case::machine, member);
   };
-  add("name", {"", "machine file: NAME of inputs/machines/NAME.toml or a path ending in .toml; short: machine = NAME"},
+  add("name",
+      {"",
+       "machine file: NAME of inputs/machines/NAME.toml or a path ending in .toml; short: machine = NAME",
+       {},
+       false},
       &MachineProfile::name);
   add("peak_flops", {"FLOP/s", "dense peak of one rank's device", rate}, &MachineProfile::peak_flops);
-  add("gemm_efficiency", {"", "share of the peak that matrix products reach", {1e-6, 1}}, &MachineProfile::gemm_efficiency);
+  add("gemm_efficiency", {"", "share of the peak that matrix products reach", {1e-6, 1}},
+      &MachineProfile::gemm_efficiency);
   add("memory_bandwidth", {"bytes/s", "of device memory", rate}, &MachineProfile::memory_bandwidth);
   add("launch", {"s", "least time of an operator", seconds}, &MachineProfile::launch);
   add("node_bandwidth", {"bytes/s", "of one rank to ranks of its node", rate}, &MachineProfile::node_bandwidth);
@@ -193,7 +209,8 @@ void add_machine(Rows rows) {
   add("interference", {"", "slow-down of computation beside copies and collectives", {1, 1000}},
       &MachineProfile::interference);
   add("restart_seconds", {"s", "charged for one restart", seconds}, &MachineProfile::restart_seconds);
-  add("shared_memory", {"", "host and device memory are one: offloading frees nothing"}, &MachineProfile::shared_memory);
+  add("shared_memory", {"", "host and device memory are one: offloading frees nothing"},
+      &MachineProfile::shared_memory);
 }
 
 }  // namespace

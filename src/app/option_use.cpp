@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "app/option_table.hpp"
 #include "app/toml.hpp"
@@ -64,8 +65,8 @@ void assign(Case& c, const Assignment& assignment) {
   if (!option) {
     const auto is_section = [&](const Option& o) { return section_of(o.key) == key; };
     if (value.text == empty_section && std::any_of(option_table().begin(), option_table().end(), is_section)) return;
-    throw InputError(fmt::format("{}: unknown option {}; did you mean {}? (spillway run --help lists all)", origin.text(),
-                                 key, suggestion(key)));
+    throw InputError(fmt::format("{}: unknown option {}; did you mean {}? (spillway run --help lists all)",
+                                 origin.text(), key, suggestion(key)));
   }
   try {
     option->store(c, value);
@@ -80,10 +81,21 @@ Json config_json(const Case& c) {
   return config;
 }
 
+std::string comparable_text(const Case& c, std::string_view data) {
+  nlohmann::json compared = {{"data", data}};
+  for (const Option& option : option_table()) {
+    if (option.compared) compared[option.key] = option.load(c);
+  }
+  compared["routing.trace"] = std::filesystem::path(c.routing.trace).filename().string();
+  return compared.dump();
+}
+
 std::string option_help() {
   std::string text =
-      "Options of a case, in its file (sections in brackets) or as --set key=value. Later ones win: defaults, model and\n"
-      "machine file, case file, command line. Sizes take B, kB, MB, GB, TB, KiB, MiB, GiB, TiB; times ns, us, ms, s, min, h.\n";
+      "Options of a case, in its file (sections in brackets) or as --set key=value. Later ones win: defaults, model "
+      "and\n"
+      "machine file, case file, command line. Sizes take B, kB, MB, GB, TB, KiB, MiB, GiB, TiB; times ns, us, ms, s, "
+      "min, h.\n";
   std::string_view section = "?";
   for (const Option& option : option_table()) {
     if (section_of(option.key) != section) {
@@ -93,8 +105,8 @@ std::string option_help() {
     const bool ranged = option.is_numeric() || option.kind == "list of integers";
     const std::string range = ranged ? fmt::format(", {} to {}", option.limits.least, option.limits.most) : "";
     text += fmt::format("  {} = {}{}\n      {} ({}{})\n", option.key, default_of(option),
-                        option.unit.empty() || option.kind == "size" ? "" : " " + option.unit, option.meaning, option.kind,
-                        range);
+                        option.unit.empty() || option.kind == "size" ? "" : " " + option.unit, option.meaning,
+                        option.kind, range);
   }
   return text;
 }

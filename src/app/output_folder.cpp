@@ -23,13 +23,14 @@ fs::path default_output_folder(const std::string& case_name) {
 }
 
 void check_output_folder(const fs::path& folder) {
-  require_input(!fs::exists(folder) || fs::is_directory(folder), "--output {}: is a file, not a folder", folder.string());
+  require_input(!fs::exists(folder) || fs::is_directory(folder), "--output {}: is a file, not a folder",
+                folder.string());
   if (!fs::exists(folder)) return;
   for (const auto& entry : fs::directory_iterator(folder)) {
     const auto kind = entry.path().extension();
     require_input(kind != ".json" && kind != ".csv",
-                  "--output {}: already holds {}, and results are never overwritten; name another folder", folder.string(),
-                  entry.path().filename().string());
+                  "--output {}: already holds {}, and results are never overwritten; name another folder",
+                  folder.string(), entry.path().filename().string());
   }
 }
 

@@ -5,8 +5,8 @@
 
 namespace spillway::app {
 
-/// results/local/CASE/ID with the batch job's number (SLURM_JOB_ID, PBS_JOBID, LSB_JOBID) or the UTC time as ID, followed
-/// by -2, -3 ... where that one is taken.
+/// results/local/CASE/ID with the batch job's number (SLURM_JOB_ID, PBS_JOBID, LSB_JOBID) or the UTC time as ID,
+/// followed by -2, -3 ... where that one is taken.
 std::filesystem::path default_output_folder(const std::string& case_name);
 
 /// Throws InputError if `folder` is a file or holds results (JSON or CSV files) already.

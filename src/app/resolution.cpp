@@ -37,10 +37,14 @@ Resolution unpack(const std::string& text) {
 Case agreed_case(const Resolution& resolution, bool first_rank) {
   const std::string message = first_rank ? resolution.text : "";
   switch (resolution.code) {
-    case ExitCode::valid: return parse_case(resolution.text);
-    case ExitCode::usage: throw InputError(message);
-    case ExitCode::environment: throw EnvironmentError(message);
-    default: throw InternalError(message);
+    case ExitCode::valid:
+      return parse_case(resolution.text);
+    case ExitCode::usage:
+      throw InputError(message);
+    case ExitCode::environment:
+      throw EnvironmentError(message);
+    default:
+      throw InternalError(message);
   }
 }
 

@@ -18,9 +18,18 @@ struct Unit {
   std::string_view name;
   double factor;
 };
-constexpr std::array<Unit, 10> size_units{{{"B", 1}, {"kB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}, {"KiB", 0x1p10},
-                                           {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40}, {"KB", 1e3}}};
-constexpr std::array<Unit, 6> time_units{{{"ns", 1e-9}, {"us", 1e-6}, {"ms", 1e-3}, {"s", 1}, {"min", 60}, {"h", 3600}}};
+constexpr std::array<Unit, 10> size_units{{{"B", 1},
+                                           {"kB", 1e3},
+                                           {"MB", 1e6},
+                                           {"GB", 1e9},
+                                           {"TB", 1e12},
+                                           {"KiB", 0x1p10},
+                                           {"MiB", 0x1p20},
+                                           {"GiB", 0x1p30},
+                                           {"TiB", 0x1p40},
+                                           {"KB", 1e3}}};
+constexpr std::array<Unit, 6> time_units{
+    {{"ns", 1e-9}, {"us", 1e-6}, {"ms", 1e-3}, {"s", 1}, {"min", 60}, {"h", 3600}}};
 
 /// "1.5 GiB" -> 1.5 * 2^30.
 double quantity(const std::string& text, std::span<const Unit> units) {

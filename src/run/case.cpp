@@ -31,34 +31,41 @@ void validate_magnitudes(const Case& c) {
   const double attention = d(m.hidden_size) * d(m.head_dim) * 2 * (d(m.num_attention_heads) + d(m.num_key_value_heads));
   const double experts = 3 * d(m.hidden_size) * d(m.moe_intermediate_size) * d(m.num_experts);
   const double mlps = 3 * d(m.hidden_size) * (d(m.intermediate_size) + d(m.shared_expert_intermediate_size));
-  const double parameters = d(m.num_hidden_layers) * (attention + experts + mlps + d(m.hidden_size) * d(m.num_experts)) +
-                            2 * d(m.hidden_size) * d(m.vocab_size);
-  require_input(parameters < 0x1p53, "the model would have {:.3g} parameters, more than 2^53: check hidden_size = {}, "
-                "moe_intermediate_size = {}, num_experts = {}, num_hidden_layers = {}", parameters, m.hidden_size,
-                m.moe_intermediate_size, m.num_experts, m.num_hidden_layers);
+  const double parameters =
+      d(m.num_hidden_layers) * (attention + experts + mlps + d(m.hidden_size) * d(m.num_experts)) +
+      2 * d(m.hidden_size) * d(m.vocab_size);
+  require_input(parameters < 0x1p53,
+                "the model would have {:.3g} parameters, more than 2^53: check hidden_size = {}, "
+                "moe_intermediate_size = {}, num_experts = {}, num_hidden_layers = {}",
+                parameters, m.hidden_size, m.moe_intermediate_size, m.num_experts, m.num_hidden_layers);
   const double tokens = d(c.training.sequence_length) * d(c.training.micro_batch_size);
   const double job_tokens = tokens * d(c.training.micro_batches) * d(c.grid.data_parallel) * d(c.training.iterations);
-  require_input(job_tokens < 0x1p53, "the job would see {:.3g} tokens, more than 2^53 = sequence_length {} x "
-                "micro_batch_size {} x micro_batches {} x data_parallel {} x iterations {}", job_tokens,
-                c.training.sequence_length, c.training.micro_batch_size, c.training.micro_batches, c.grid.data_parallel,
-                c.training.iterations);
+  require_input(job_tokens < 0x1p53,
+                "the job would see {:.3g} tokens, more than 2^53 = sequence_length {} x "
+                "micro_batch_size {} x micro_batches {} x data_parallel {} x iterations {}",
+                job_tokens, c.training.sequence_length, c.training.micro_batch_size, c.training.micro_batches,
+                c.grid.data_parallel, c.training.iterations);
   const double widest = d(m.num_experts_per_tok) * std::max(d(m.hidden_size), 2 * d(m.moe_intermediate_size)) +
                         d(m.qkv_size()) + d(m.intermediate_size) + d(m.shared_expert_intermediate_size) +
                         d(m.num_experts) + d(m.vocab_size);
-  require_input(tokens * widest * 16 < 0x1p60, "one micro-batch of {:.3g} tokens (sequence_length {} x micro_batch_size "
-                "{}) would need tensors beyond 2^60 bytes", tokens, c.training.sequence_length,
-                c.training.micro_batch_size);
+  require_input(tokens * widest * 16 < 0x1p60,
+                "one micro-batch of {:.3g} tokens (sequence_length {} x micro_batch_size {}) would need tensors beyond "
+                "2^60 bytes",
+                tokens, c.training.sequence_length, c.training.micro_batch_size);
 }
 
 void validate_layers(const Case& c) {
   const int64_t layers = c.model.num_hidden_layers, stages = c.grid.pipeline_parallel;
-  require_input(layers >= stages, "num_hidden_layers = {} on pipeline_parallel = {} stages leaves {} stages without a "
-                "layer; use at most {} stages", layers, stages, stages - layers, layers);
+  require_input(layers >= stages,
+                "num_hidden_layers = {} on pipeline_parallel = {} stages leaves {} stages without a layer; use at most "
+                "{} stages",
+                layers, stages, stages - layers, layers);
   if (c.layers_per_stage.empty()) return;
   const auto& list = c.layers_per_stage;
   const int64_t sum = std::accumulate(list.begin(), list.end(), int64_t{0});
-  require_input(static_cast<int64_t>(list.size()) == stages, "layers_per_stage has {} entries ({}) for pipeline_parallel "
-                "= {} stages", list.size(), fmt::join(list, " + "), stages);
+  require_input(static_cast<int64_t>(list.size()) == stages,
+                "layers_per_stage has {} entries ({}) for pipeline_parallel = {} stages",
+                list.size(), fmt::join(list, " + "), stages);
   require_input(std::all_of(list.begin(), list.end(), [](int64_t n) { return n >= 1; }),
                 "layers_per_stage = {}: every stage needs a layer", fmt::join(list, " + "));
   require_input(sum == layers, "layers_per_stage = {} = {} layers, but num_hidden_layers = {}: {} would be {}",
@@ -106,7 +113,8 @@ void validate_training(const TrainingOptions& t) {
 void validate_limits(const Case& c) {
   const int64_t alignment = c.memory.alignment.value;
   at_least("memory.cap", c.memory.cap.value, 1);
-  require_input(alignment >= 1 && alignment <= (int64_t{1} << 30) && std::has_single_bit(static_cast<std::uint64_t>(alignment)),
+  require_input(alignment >= 1 && alignment <= (int64_t{1} << 30) &&
+                    std::has_single_bit(static_cast<std::uint64_t>(alignment)),
                 "memory.alignment = {} bytes: must be a power of two up to 2^30", alignment);
   within("provisioning.margin", c.provisioning.margin, 1, 1e6);
   within("provisioning.calm_imbalance", c.provisioning.calm_imbalance, 1, 1e6);
@@ -116,7 +124,8 @@ void validate_limits(const Case& c) {
 /// The name becomes part of a path and of the line that reports the figure of merit.
 void validate_name(const std::string& name) {
   const bool plain = std::all_of(name.begin(), name.end(), [](unsigned char ch) {
-    return (ch >= 'a' && ch <= 'z') || (ch >= 'A' && ch <= 'Z') || (ch >= '0' && ch <= '9') || ch == '-' || ch == '_' || ch == '.';
+    return (ch >= 'a' && ch <= 'z') || (ch >= 'A' && ch <= 'Z') || (ch >= '0' && ch <= '9') || ch == '-' || ch == '_' ||
+           ch == '.';
   });
   require_input(!name.empty() && name.size() <= 100 && plain && name.front() != '.',
                 "name = \"{}\": must be 1 to 100 letters, digits, '-', '_' or '.', not starting with '.'", name);
@@ -172,18 +181,22 @@ void validate_policies(const ProvisioningOptions& provisioning, std::span<const 
 void validate_real_run(const Case& c, const LaunchFacts& facts) {
   validate(c, facts.world);
   const int64_t plane = int64_t{c.grid.data_parallel} * c.grid.tensor_parallel;
-  require_input(c.grid.tensor_parallel == 1, "tensor_parallel = {}: a run with real data computes with tensor_parallel 1 "
+  require_input(c.grid.tensor_parallel == 1,
+                "tensor_parallel = {}: a run with real data computes with tensor_parallel 1 "
                 "so far; the same {} ranks can run as pipeline_parallel {} x data_parallel {} with expert_parallel {}",
                 c.grid.tensor_parallel, c.grid.pipeline_parallel * plane, c.grid.pipeline_parallel, plane,
                 c.grid.expert_parallel);
-  require_input(c.model.bytes_per_element == 4, "bytes_per_element = {}: a run with real data computes in fp32 on the "
-                "host; set model.bytes_per_element = 4", c.model.bytes_per_element);
+  require_input(c.model.bytes_per_element == 4,
+                "bytes_per_element = {}: a run with real data computes in fp32 on the "
+                "host; set model.bytes_per_element = 4",
+                c.model.bytes_per_element);
   const bool crowded = facts.cores_on_this_node > 0 && facts.ranks_on_this_node > facts.cores_on_this_node;
   if (c.clock == ClockKind::wall && crowded && !c.allow_oversubscribed) {
-    throw EnvironmentError(fmt::format(
-        "clock = wall, but {} ranks share the {} cores of a node, so their times would say little: start at most {} ranks "
-        "per node, set clock = virtual, or pass --allow-oversubscribed", facts.ranks_on_this_node,
-        facts.cores_on_this_node, facts.cores_on_this_node));
+    throw EnvironmentError(
+        fmt::format("clock = wall, but {} ranks share the {} cores of a node, so their times would say little: start "
+                    "at most {} ranks "
+                    "per node, set clock = virtual, or pass --allow-oversubscribed",
+                    facts.ranks_on_this_node, facts.cores_on_this_node, facts.cores_on_this_node));
   }
 }
 

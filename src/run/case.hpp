@@ -49,7 +49,7 @@ struct Case {
   std::string model_name;
   ModelShape model;
   GridOptions grid;
-  std::vector<std::int64_t> layers_per_stage;  ///< one entry per stage; empty: as even as possible, see layers_of_stages
+  std::vector<std::int64_t> layers_per_stage;  ///< one entry per stage; empty: as even as possible (layers_of_stages)
   TrainingOptions training;
   RoutingOptions routing;
   MemoryOptions memory;

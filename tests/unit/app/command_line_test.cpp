@@ -64,8 +64,8 @@ TEST(CommandLine, ValidateOnlyShowsTheArithmeticAndStartsNothing) {
   inputs.write_case("[training]\niterations = 3\n[routing]\npreset = \"balanced\"\n");
   const std::string folder = (inputs.root() / "out").string();
   // An option may stand before the case: --set takes one value only.
-  const std::string text = output_of({"run", "--set", "parallel.pipeline_parallel=3", inputs.run_file().string(), "--set",
-                                      "training.iterations=9", "--validate-only", "--output", folder});
+  const std::string text = output_of({"run", "--set", "parallel.pipeline_parallel=3", inputs.run_file().string(),
+                                      "--set", "training.iterations=9", "--validate-only", "--output", folder});
   EXPECT_THAT(text, AllOf(HasSubstr("3 = pipeline_parallel 3 x data_parallel 1 x tensor_parallel 1"),
                           HasSubstr("4 = 2 + 1 + 1"), HasSubstr("9 iterations")));
   EXPECT_FALSE(std::filesystem::exists(folder));

@@ -79,12 +79,13 @@ struct Published {
 };
 
 TEST(Inputs, ModelsHaveTheParametersTheirNamesSay) {
-  const Published models[] = {
-      {"188b-a20b", 188, 20, 0.0065},       {"319b-a30b", 319, 30, 0.0065},      {"423b-a30b", 423, 30, 0.0065},
-      {"629b-a30b", 629, 30, 0.0065},       {"783b-a35b", 783, 35, 0.0065},      {"835b-a30b", 835, 30, 0.0065},
-      {"1041b-a35b", 1041, 35, 0.0065},     {"319b-a24b", 319, 24, 0.0065},      {"423b-a24b", 423, 24, 0.0065},
-      {"423b-a37b", 423, 36.9, 0.0065},     {"deepseek-v3-like", 671, 37.5, 0.001}, {"kimi-k2-like", 1026, 32.7, 0.001},
-      {"glm-4.5-air-like", 106.9, 13, 0.005}, {"mixtral-8x7b", 46.7, 12.9, 0.001}};
+  const Published models[] = {{"188b-a20b", 188, 20, 0.0065},         {"319b-a30b", 319, 30, 0.0065},
+                              {"423b-a30b", 423, 30, 0.0065},         {"629b-a30b", 629, 30, 0.0065},
+                              {"783b-a35b", 783, 35, 0.0065},         {"835b-a30b", 835, 30, 0.0065},
+                              {"1041b-a35b", 1041, 35, 0.0065},       {"319b-a24b", 319, 24, 0.0065},
+                              {"423b-a24b", 423, 24, 0.0065},         {"423b-a37b", 423, 36.9, 0.0065},
+                              {"deepseek-v3-like", 671, 37.5, 0.001}, {"kimi-k2-like", 1026, 32.7, 0.001},
+                              {"glm-4.5-air-like", 106.9, 13, 0.005}, {"mixtral-8x7b", 46.7, 12.9, 0.001}};
   for (const Published& published : models) {
     const ModelShape shape = read_input("demo", {std::string("model=") + published.model}).model;
     EXPECT_NEAR(static_cast<double>(count_parameters(shape).total()) * 1e-9, published.total,
@@ -97,7 +98,9 @@ TEST(Inputs, ModelsHaveTheParametersTheirNamesSay) {
 
 TEST(Inputs, SparsityVariantsKeepTheTotalAndGiveThePublishedActiveParameters) {
   const auto shape = [](const char* model) { return read_input("demo", {std::string("model=") + model}).model; };
-  const auto active = [&](const char* model) { return static_cast<double>(count_active_parameters(shape(model))) * 1e-9; };
+  const auto active = [&](const char* model) {
+    return static_cast<double>(count_active_parameters(shape(model))) * 1e-9;
+  };
   EXPECT_NEAR(active("423b-a24b"), 24.0, 0.05);
   EXPECT_NEAR(active("423b-a30b"), 30.4, 0.05);
   EXPECT_NEAR(active("423b-a37b"), 36.9, 0.05);

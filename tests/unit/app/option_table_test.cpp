@@ -13,8 +13,7 @@ using testing::HasSubstr;
 
 struct AnyField {
   template <class T>
-    requires(!std::is_same_v<T, std::string_view>)
-  operator T() const;
+  requires(!std::is_same_v<T, std::string_view>) operator T() const;
 };
 template <class Struct, class... Fields>
 constexpr std::size_t field_count() {
@@ -32,7 +31,7 @@ std::size_t rows_of(const std::string& section) {
 }
 
 TEST(OptionTable, HoldsEveryFieldOfTheStructs) {
-  EXPECT_EQ(rows_of("model"), field_count<ModelShape>() + 1);  // and the model's name
+  EXPECT_EQ(rows_of("model"), field_count<ModelShape>() + 1);      // and the model's name
   EXPECT_EQ(rows_of("parallel"), field_count<GridOptions>() + 1);  // and layers_per_stage
   EXPECT_EQ(rows_of("training"), field_count<TrainingOptions>());
   EXPECT_EQ(rows_of("routing"), field_count<RoutingOptions>());
@@ -56,11 +55,12 @@ std::string other_value(const Option& option) {
   if (option.kind == "list of integers") return "[5, 6]";
   if (option.is_numeric()) {
     const double value = option.load(Case{}).get<double>();
-    const double other = value == option.limits.least ? option.limits.least + (option.kind == "number" ? 0.5 : 1)
-                                                      : option.limits.least;
+    const double other =
+        value == option.limits.least ? option.limits.least + (option.kind == "number" ? 0.5 : 1) : option.limits.least;
     return option.kind == "number" ? fmt::format("{}", other) : fmt::format("{:.0f}", other);
   }
-  const std::string first = option.kind.substr(0, option.kind.find(' ')), last = option.kind.substr(option.kind.rfind(' ') + 1);
+  const std::string first = option.kind.substr(0, option.kind.find(' ')),
+                    last = option.kind.substr(option.kind.rfind(' ') + 1);
   return option.load(Case{}) == last ? first : last;
 }
 
@@ -73,6 +73,21 @@ TEST(OptionTable, SetsItsOwnFieldAndNoOther) {
     }
     EXPECT_FALSE(c == Case{}) << option.key;
   }
+}
+
+TEST(ComparableText, ChangesWithEveryOptionButNamesPoliciesAndTheFolderOfTheTrace) {
+  const std::set<std::string> free{"name", "allow_oversubscribed", "model.name", "machine.name",
+                                   "provisioning.policies"};
+  for (const Option& option : option_table()) {
+    Case c;
+    assign(c, {option.key, value_of_text(other_value(option)), {"--set"}});
+    EXPECT_EQ(comparable_text(c) == comparable_text(Case{}), free.contains(option.key)) << option.key;
+  }
+  Case here, there;
+  here.routing.trace = "inputs/traces/loads.csv";
+  there.routing.trace = "/elsewhere/loads.csv";
+  EXPECT_EQ(comparable_text(here), comparable_text(there));
+  EXPECT_NE(comparable_text(here, "real"), comparable_text(here, "phantom"));
 }
 
 TEST(OptionTable, HelpListsEveryKeyWithItsDefaultAndUnit) {
@@ -95,8 +110,7 @@ TEST_P(AbsurdNumbers, InEveryNumericOptionAreOneClearErrorOnTheCommandLine) {
   for (const Option& option : option_table()) {
     if (!option.is_numeric() && option.kind != "list of integers") continue;
     Case c;
-    const std::string message =
-        input_error_of([&] { assign(c, {option.key, value_of_text(GetParam()), {"--set"}}); });
+    const std::string message = input_error_of([&] { assign(c, {option.key, value_of_text(GetParam()), {"--set"}}); });
     EXPECT_THAT(message, HasSubstr("--set: " + option.key + " = " + GetParam())) << option.key;
     EXPECT_EQ(option.load(c), option.load(Case{})) << option.key;
   }
@@ -124,12 +138,15 @@ TEST_P(AbsurdNumbers, InEveryNumericOptionAreOneClearErrorWithFileAndLine) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Each, AbsurdNumbers,
-                         testing::Values("nan", "inf", "-inf", "-1", "-1e-3", "9223372036854775808", "1e30", "1e999", "true",
-                                         "\"twelve\"", "\"-1\"", "\"1e30 GiB\"", "[[1]]", "1979-05-27", "\"\""));
+                         testing::Values("nan", "inf", "-inf", "-1", "-1e-3", "9223372036854775808", "1e30", "1e999",
+                                         "true", "\"twelve\"", "\"-1\"", "\"1e30 GiB\"", "[[1]]", "1979-05-27",
+                                         "\"\""));
 
 TEST(OptionTable, WholeNumbersRefuseFractions) {
   Case c;
-  EXPECT_THAT(input_error_of([&] { assign(c, {"training.iterations", value_of_text("2.5"), {"--set"}}); }),
+  EXPECT_THAT(input_error_of([&] {
+                assign(c, {"training.iterations", value_of_text("2.5"), {"--set"}});
+              }),
               HasSubstr("training.iterations = 2.5: expected a whole number"));
 }
 
@@ -139,7 +156,9 @@ TEST(OptionTable, WordsOfEnumerationsAreChecked) {
   EXPECT_EQ(c.clock, ClockKind::wall);
   assign(c, {"model.inventory", value_of_text("with_combine"), {"--set"}});
   EXPECT_EQ(c.model.inventory, Inventory::with_combine);
-  EXPECT_THAT(input_error_of([&] { assign(c, {"clock", value_of_text("real"), {"--set"}}); }),
+  EXPECT_THAT(input_error_of([&] {
+                assign(c, {"clock", value_of_text("real"), {"--set"}});
+              }),
               HasSubstr("clock = real: expected one of wall, virtual"));
 }
 

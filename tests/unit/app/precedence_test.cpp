@@ -12,7 +12,8 @@ TEST(Precedence, DefaultsThenModelAndMachineFileThenCaseFileThenCommandLine) {
   EXPECT_EQ(inputs.read().model.hidden_size, 32);  // the model file overrides the default
   EXPECT_EQ(inputs.read().machine.peak_flops, 5e9);
   EXPECT_EQ(inputs.read().model.num_hidden_layers, ModelShape{}.num_hidden_layers);
-  inputs.write("runs/case.toml", "[model]\nname = \"small\"\nhidden_size = 48\n[machine]\nname = \"box\"\npeak_flops = 6e9\n");
+  inputs.write("runs/case.toml",
+               "[model]\nname = \"small\"\nhidden_size = 48\n[machine]\nname = \"box\"\npeak_flops = 6e9\n");
   EXPECT_EQ(inputs.read().model.hidden_size, 48);
   EXPECT_EQ(inputs.read().model.num_experts, 4);  // still from the file
   EXPECT_EQ(inputs.read().machine.peak_flops, 6e9);

@@ -63,8 +63,9 @@ TEST(Reports1, StatedSplitThatDoesNotAddUpIsRefusedWithTheArithmetic) {
       c.layers_per_stage = list;
     };
   };
-  EXPECT_THAT(refusal(split({7, 7, 7, 7})), AllOf(HasSubstr("7 + 7 + 7 + 7 = 28 layers"), HasSubstr("num_hidden_layers = 30"),
-                                                  HasSubstr("2 would be left out")));
+  EXPECT_THAT(refusal(split({7, 7, 7, 7})),
+              AllOf(HasSubstr("7 + 7 + 7 + 7 = 28 layers"), HasSubstr("num_hidden_layers = 30"),
+                    HasSubstr("2 would be left out")));
   EXPECT_THAT(refusal(split({8, 8, 8, 8})), HasSubstr("2 would be invented"));
   EXPECT_THAT(refusal(split({15, 15})), HasSubstr("2 entries"));
   EXPECT_THAT(refusal(split({10, 10, 10, 0})), HasSubstr("every stage needs a layer"));
@@ -104,9 +105,7 @@ TEST(Reports2, ExpertGroupThatDoesNotTileTheStageNamesTheNearest) {
 
 // "Expected 8 ranks, got 4", and nobody could see how 8 was computed.
 TEST(Reports3, WrongRankCountPrintsTheProduct) {
-  const auto grid = [](Case& c) {
-    c.grid.pipeline_parallel = c.grid.data_parallel = 4;
-  };
+  const auto grid = [](Case& c) { c.grid.pipeline_parallel = c.grid.data_parallel = 4; };
   EXPECT_THAT(refusal(grid, 4), AllOf(HasSubstr("16 ranks = pipeline_parallel 4 x data_parallel 4 x tensor_parallel 1"),
                                       HasSubstr("started 4")));
   EXPECT_NO_THROW(validate(changed(grid), 16));
@@ -133,9 +132,7 @@ TEST(Reports4, SizesWhoseProductsOverflowAreRefusedWithTheFactors) {
                 c.model.num_experts = 1 << 14;
               }),
               AllOf(HasSubstr("parameters, more than 2^53"), HasSubstr("moe_intermediate_size = 1048576")));
-  EXPECT_THAT(refusal([](Case& c) {
-                c.training.sequence_length = c.training.iterations = std::int64_t{1} << 30;
-              }),
+  EXPECT_THAT(refusal([](Case& c) { c.training.sequence_length = c.training.iterations = std::int64_t{1} << 30; }),
               AllOf(HasSubstr("tokens, more than 2^53"), HasSubstr("micro_batches 8")));
   EXPECT_THAT(refusal([](Case& c) {
                 c.training.sequence_length = std::int64_t{1} << 40;
@@ -174,7 +171,9 @@ TEST(RealRun, TensorParallelIsRefusedAndSaysWhatIsPossible) {
     v.grid.expert_parallel = 4;
   });
   EXPECT_NO_THROW(validate(c, 8));  // legal as a layout
-  EXPECT_THAT(input_error_of([&] { validate_real_run(c, {8, 8, 8}); }),
+  EXPECT_THAT(input_error_of([&] {
+                validate_real_run(c, {8, 8, 8});
+              }),
               AllOf(HasSubstr("tensor_parallel = 2"), HasSubstr("8 ranks"), HasSubstr("data_parallel 4")));
 }
 

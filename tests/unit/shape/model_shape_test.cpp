@@ -43,7 +43,7 @@ TEST(ModelShape, Published423BHas423BillionParameters30BillionActive) {
 TEST(ModelShape, Published423BTakes1814e8FlopsPerToken) {
   const TokenFlops flops = model_flops_per_token(shape_423b, 4096);
   EXPECT_NEAR(flops.causal, 1.8140e11, 0.00005e11);
-  EXPECT_NEAR(flops.noncausal - flops.causal, 6.44e9, 0.005e9);  // the other half of the scores
+  EXPECT_NEAR(flops.noncausal - flops.causal, 6.44e9, 0.005e9);                // the other half of the scores
   EXPECT_NEAR((flops.causal - 6.0 * 32 * 4096 * 8192) / 6, 29.16e9, 0.005e9);  // matrix parameters
 }
 
@@ -52,9 +52,12 @@ TEST(ModelShape, AllSevenPublishedNamesLieWithin65PerMilleOfTheirTotals) {
     double name;
     ModelShape shape;
   };
-  const Row rows[] = {{188, published(7168, 4096, 64, 4, 112)},  {319, published(8192, 4096, 96, 6, 128)},
-                      {423, shape_423b},                         {629, published(8192, 4096, 192, 6, 128)},
-                      {783, published(8192, 5120, 192, 6, 128)}, {835, published(8192, 4096, 256, 6, 128)},
+  const Row rows[] = {{188, published(7168, 4096, 64, 4, 112)},
+                      {319, published(8192, 4096, 96, 6, 128)},
+                      {423, shape_423b},
+                      {629, published(8192, 4096, 192, 6, 128)},
+                      {783, published(8192, 5120, 192, 6, 128)},
+                      {835, published(8192, 4096, 256, 6, 128)},
                       {1041, published(8192, 5120, 256, 6, 128)}};
   for (Row row : rows) {
     for (const std::int64_t vocabulary : {100'000, 151'552}) {
@@ -84,8 +87,8 @@ ModelShape by_hand() {
 
 TEST(ModelShape, ParametersOfAShapeWithEverythingMatchTheHandCount) {
   const ParameterCount count = count_parameters(by_hand());
-  const std::int64_t attention = 8 * (8 + 4 + 4) + 8 * 8;                          // 192
-  EXPECT_EQ(count.experts, 2 * 4 * 3 * 8 * 6);                                     // 2 layers of 4 experts
+  const std::int64_t attention = 8 * (8 + 4 + 4) + 8 * 8;  // 192
+  EXPECT_EQ(count.experts, 2 * 4 * 3 * 8 * 6);             // 2 layers of 4 experts
   EXPECT_EQ(count.other, 3 * (attention + 2 * 8) + 3 * 8 * 10 + 2 * (3 * 8 * 5 + 8 * 4));
   EXPECT_EQ(count.embedding, 2 * 11 * 8 + 8);
   EXPECT_EQ(count_active_parameters(by_hand()), count.total() - 2 * (4 - 2) * 3 * 8 * 6);
