@@ -37,7 +37,7 @@ complete() {  # complete OUTPUT-FOLDER JOB-OUTPUT: one line per policy, all VALI
     ! grep -E '^(FOM|PROJECTED) ' "$2" | grep -qv ' status=VALID$'
 }
 
-short='--set training.iterations=3'
+short='--set training.iterations=3 --set routing.preset=balanced'
 OUTPUT=$state/demo EXTRA=$short check "slurm-demo.sh under srun" submit demo --export=ALL jobscripts/slurm-demo.sh
 check "  its result and figures" complete "$state/demo" "$state/demo-4294967294.out"
 
@@ -45,7 +45,7 @@ OUTPUT=$state/mpirun LAUNCHER=mpirun EXTRA=$short check "slurm-demo.sh under mpi
 check "  its result and figures" complete "$state/mpirun" "$state/mpirun-4294967294.out"
 
 # 1 stage, expert groups of 4: 4, 8 and 16 ranks. All layers on one stage need more memory than the demo's cap.
-PIPELINE_PARALLEL=1 DATA_PARALLEL="4 8 16" OUTPUT=$state/weak EXTRA="$short --set memory.cap=1099511627776" \
+PIPELINE_PARALLEL=1 DATA_PARALLEL="4 8 16" OUTPUT=$state/weak EXTRA="$short --set memory.cap=1TiB" \
   check "slurm-weak-scaling.sh" submit weak --array=0-2 --ntasks=16 --export=ALL jobscripts/slurm-weak-scaling.sh
 for element in 0 1 2; do
   ranks=$((4 << element))
