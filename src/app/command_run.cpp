@@ -2,11 +2,18 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <filesystem>
 #include <memory>
 
 #include "app/commands.hpp"
 #include "app/option_table.hpp"
 #include "app/resolution.hpp"
+#include "metrics/atomic_file.hpp"
+#include "metrics/hash.hpp"
+#include "metrics/report_csv.hpp"
+#include "metrics/report_json.hpp"
+#include "metrics/report_text.hpp"
+#include "run/experiment.hpp"
 
 namespace spillway::app {
 namespace {
@@ -27,16 +34,38 @@ std::string describe(const Case& c) {
       words(c.clock)[static_cast<std::size_t>(c.clock)], c.machine.name, fmt::join(c.provisioning.policies, ", "));
 }
 
-/// The life of a run: session, configuration, plan, verification, run, report. The only function here that meets the
+/// The folder's files: result.json, iterations.csv, and iterations per rank on request.
+void write_results(const Report& report, const std::vector<Evaluation>& evaluations, const RunRequest& request,
+                   const std::filesystem::path& folder) {
+  write_json(report, evaluations, folder / "result.json");
+  write_atomically(folder / "iterations.csv", iterations_csv(report));
+  if (request.csv_per_rank) write_atomically(folder / "rank_iterations.csv", rank_iterations_csv(report));
+}
+
+/// The life of a run: session, configuration, verification, policies, report. The only function here that meets the
 /// launcher.
 ExitCode launch(const RunRequest& request) {
-  const LaunchFacts alone{};
-  if (!request.validate_only) {
-    throw EnvironmentError("this build holds no executor; --validate-only checks the case");
+  if (request.validate_only) {
+    const Case c = agreed_case(resolve(request, LaunchFacts{}), true);
+    fmt::print("{}", describe(c));
+    return ExitCode::valid;
   }
-  const Case c = agreed_case(resolve(request, alone), true);
-  fmt::print("{}", describe(c));
-  return ExitCode::valid;
+  const Session session;
+  const Resolution mine = session.rank() == 0 ? resolve(request, session.facts()) : Resolution{};
+  const Resolution agreed = unpack(session.broadcast(session.rank() == 0 ? pack(mine) : ""));
+  const Case c = agreed_case(agreed, session.rank() == 0);
+
+  Report report = run_experiment(c, session);
+  const bool valid = invalid_reasons(report).empty();
+  if (session.rank() == 0) {
+    report.config = config_json(c);
+    report.hash = result_hash(comparable_text(c));
+    const std::vector<Evaluation> evaluations = evaluate(report);
+    fmt::print("{}", report_text(report, evaluations));
+    write_results(report, evaluations, request, agreed.folder);
+    fmt::print("results in {}\n", agreed.folder);
+  }
+  return valid ? ExitCode::valid : ExitCode::invalid;
 }
 
 }  // namespace
@@ -49,9 +78,9 @@ Action declare_run(CLI::App& app) {
   app.add_option("--output", request->output,
                  "folder for results [results/local/CASE/JOBID-or-UTC]; nothing is overwritten");
   app.add_flag("--validate-only", request->validate_only, "check the whole case, then stop");
-  app.add_flag_callback("--allow-oversubscribed",
-                        [request] { request->source.settings.push_back("allow_oversubscribed=true"); },
-                        "let more ranks than cores run on the wall clock");
+  app.add_flag_callback(
+      "--allow-oversubscribed", [request] { request->source.settings.push_back("allow_oversubscribed=true"); },
+      "let more ranks than cores run on the wall clock");
   app.add_flag("--csv-per-rank", request->csv_per_rank, "also write a CSV of iterations per rank");
   app.footer(option_help);
   return [request] { return launch(*request); };

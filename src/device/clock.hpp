@@ -50,7 +50,8 @@ class Clock {
   }
   /// Latest of the two lanes.
   Seconds now() const { return is_virtual() ? std::max(compute_, network_) : measured(); }
-  Seconds compute_lane() const { return is_virtual() ? compute_ : measured(); }
+  /// End of the last compute operation.
+  Seconds compute_lane() const { return compute_; }
   /// Puts both lanes at `time` (virtual clock only; the wall clock cannot be set).
   void set(Seconds time) { compute_ = network_ = time; }
 

@@ -43,18 +43,23 @@ struct MessageHeader {
   std::int64_t draining = 0;  ///< the sender's iteration is lost
 };
 
+struct PipelineMessage;
+
 /// A message that may still be read by the network. Copies share the requests.
 class Transfer {
  public:
   /// True once the sent memory may be used again.
   bool done() const;
   void wait() const;
+  /// Keeps `memory` alive as long as the transfer.
+  void keep(std::shared_ptr<void> memory) { state_->memory = std::move(memory); }
 
  private:
-  friend Transfer send(Clock&, const Group&, const struct PipelineMessage&, Seconds ready, Interval&);
+  friend Transfer send(Clock&, const Group&, const PipelineMessage&, Seconds, Interval&);
   struct State {
     MessageHeader header;
     MPI_Request requests[2] = {MPI_REQUEST_NULL, MPI_REQUEST_NULL};
+    std::shared_ptr<void> memory;
   };
   std::shared_ptr<State> state_ = std::make_shared<State>();
 };

@@ -1,6 +1,7 @@
 #include "plan/stage.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 namespace spillway {
 
@@ -14,10 +15,12 @@ std::vector<StageBlock> stage_blocks(const StageSetup& setup, int stage) {
 
   std::vector<StageBlock> blocks;
   if (stage == 0) blocks.push_back({setup.shape.head ? BlockKind::embedding : BlockKind::synthetic_input, -1, context});
-  for (int layer = setup.first_layer[stage]; layer < setup.first_layer[stage + 1]; ++layer) {
+  const auto& layers = setup.layers_of_stages;
+  const auto first = std::accumulate(layers.begin(), layers.begin() + stage, std::int64_t{0});
+  for (std::int64_t layer = first; layer < first + layers[stage]; ++layer) {
     BlockContext of_layer = context;
     of_layer.mlp_size = setup.shape.mlp_size(layer);
-    blocks.push_back({setup.shape.is_moe_layer(layer) ? BlockKind::moe : BlockKind::dense, layer, of_layer});
+    blocks.push_back({setup.shape.is_moe_layer(layer) ? BlockKind::moe : BlockKind::dense, static_cast<int>(layer), of_layer});
   }
   if (stage == setup.grid.pipeline_parallel - 1)
     blocks.push_back({setup.shape.head ? BlockKind::head : BlockKind::square_loss, -1, context});

@@ -21,7 +21,7 @@ struct StageSetup {
   GridOptions grid;
   std::int64_t sequence_length = 1;
   std::int64_t micro_batch_size = 1;  ///< sequences per micro-batch and data-parallel rank
-  std::vector<int> first_layer;       ///< per stage, and the end (split_layers)
+  std::vector<std::int64_t> layers_of_stages;  ///< [pipeline_parallel]
 };
 
 std::vector<StageBlock> stage_blocks(const StageSetup& setup, int stage);

@@ -10,12 +10,6 @@
 namespace spillway::device {
 namespace {
 
-#ifdef NDEBUG
-constexpr bool poison_freed = false;
-#else
-constexpr bool poison_freed = true;
-#endif
-
 Bytes default_backing() {
   return Bytes(2 * std::int64_t{sysconf(_SC_PHYS_PAGES)} * std::int64_t{sysconf(_SC_PAGE_SIZE)});
 }
@@ -51,7 +45,7 @@ void Arena::release(void* block) {
   if (found == live_.end()) return;  // a block of zero bytes
   const std::int64_t size = round_up(found->second.asked, options_.alignment).value;
   forget(block);
-  if (poison_freed) std::memset(block, 0xFF, static_cast<std::size_t>(size));
+  if (options_.poison_freed) std::memset(block, 0xFF, static_cast<std::size_t>(size));
   give_hole(static_cast<char*>(block) - base_, size);
 }
 

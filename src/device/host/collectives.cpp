@@ -74,8 +74,8 @@ Interval all_to_all(Clock& clock, const Group& group, const RowExchange& x, Seco
   const Seconds start = clock.network_start(ready);
   const Layout sent(x.sent_rows), received(x.received_rows);
   ensure(sent.total == x.sent.rows && received.total == x.received.rows,
-         "all-to-all: counts say {} rows out and {} in, the buffers hold {} and {}", sent.total, received.total, x.sent.rows,
-         x.received.rows);
+         "all-to-all: counts say {} rows out and {} in, the buffers hold {} and {}", sent.total, received.total,
+         x.sent.rows, x.received.rows);
   const RowType row(x.received.cols * static_cast<std::int64_t>(sizeof(float)));
   MPI_Alltoallv(x.sent.data, sent.counts.data(), sent.displacements.data(), row.get(), x.received.data,
                 received.counts.data(), received.displacements.data(), row.get(), group.comm());
@@ -112,7 +112,8 @@ Interval exchange_pieces(Clock& clock, const Group& group, std::span<const float
   return agree_on_time(clock, group, start, Bytes(group.size() * elements * 4));
 }
 
-Interval gather_pieces(Clock& clock, const Group& group, std::span<float* const> pieces, std::int64_t elements, Seconds ready) {
+Interval gather_pieces(Clock& clock, const Group& group, std::span<float* const> pieces, std::int64_t elements,
+                       Seconds ready) {
   const Seconds start = clock.network_start(ready);
   std::vector<MPI_Request> requests;
   for (int i = 0; i < group.size(); ++i) {
@@ -136,7 +137,8 @@ void Transfer::wait() const { MPI_Waitall(2, state_->requests, MPI_STATUSES_IGNO
 
 Transfer send(Clock& clock, const Group& group, const PipelineMessage& m, Seconds ready, Interval& interval) {
   Transfer transfer;
-  auto& [header, requests] = *transfer.state_;
+  MessageHeader& header = transfer.state_->header;
+  MPI_Request* requests = transfer.state_->requests;
   const Seconds start = clock.network_start(ready);
   header.draining = m.draining ? 1 : 0;
   if (clock.is_virtual()) {

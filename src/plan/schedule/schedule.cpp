@@ -1,13 +1,10 @@
 #include "plan/schedule/schedule.hpp"
 
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 
 #include <algorithm>
-#include <numeric>
 #include <set>
 #include <tuple>
-
-#include "base/error.hpp"
 
 namespace spillway {
 namespace {
@@ -86,27 +83,6 @@ int peak_live(std::span<const Task> order) {
     peak = std::max(peak, live);
   }
   return peak;
-}
-
-std::vector<int> split_layers(int layers, int stages, std::span<const int> layers_per_stage) {
-  std::vector<int> first(stages + 1, 0);
-  if (!layers_per_stage.empty()) {
-    require_input(static_cast<int>(layers_per_stage.size()) == stages,
-                  "layers_per_stage lists {} stages, but pipeline_parallel = {}", layers_per_stage.size(), stages);
-    const long long sum = std::accumulate(layers_per_stage.begin(), layers_per_stage.end(), 0LL);
-    require_input(sum == layers, "layers_per_stage = {} adds up to {}, but num_hidden_layers = {}",
-                  fmt::join(layers_per_stage, " + "), sum, layers);
-    for (int r = 0; r < stages; ++r) {
-      require_input(layers_per_stage[r] >= 1, "layers_per_stage[{}] = {}: every stage needs a layer", r,
-                    layers_per_stage[r]);
-      first[r + 1] = first[r] + layers_per_stage[r];
-    }
-    return first;
-  }
-  require_input(layers >= stages, "{} layers cannot be split over {} stages: every stage needs at least one layer",
-                layers, stages);
-  for (int r = 0; r < stages; ++r) first[r + 1] = first[r] + layers / stages + (r < layers % stages ? 1 : 0);
-  return first;
 }
 
 }  // namespace spillway

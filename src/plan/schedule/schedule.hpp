@@ -36,9 +36,4 @@ std::string to_text(std::span<const Task> order);
 /// Most micro-batches of a stage that are forward done, backward not.
 int peak_live(std::span<const Task> order);
 
-/// First layer of every stage and the end: stage r owns [result[r], result[r + 1]). `layers_per_stage` decides where it
-/// is not empty, else the layers are split as evenly as possible, the first stages taking one more. Throws InputError
-/// with the arithmetic when they do not add up or a stage would have none.
-std::vector<int> split_layers(int layers, int stages, std::span<const int> layers_per_stage);
-
 }  // namespace spillway

@@ -1,0 +1,268 @@
+#include "run/executor.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "base/error.hpp"
+#include "device/collectives.hpp"
+#include "device/fault.hpp"
+#include "run/gradient_step.hpp"
+
+namespace spillway {
+namespace {
+
+bool transformer_layer(const StageBlock& block) { return block.kind == BlockKind::moe || block.kind == BlockKind::dense; }
+
+}  // namespace
+
+Executor::Executor(Setup setup, Engine& engine, StepPlan& plan, device::Clock& clock)
+    : setup_(setup),
+      engine_(engine),
+      plan_(plan),
+      timer_(clock, stream_),
+      operators_({setup.run_case, setup.routing, setup.node_of_rank}, engine, plan.blocks(), timer_),
+      books_(setup.run_case.memory.alignment) {
+  add_static_memory(books_.ledger(), rank_elements(plan.blocks(), engine.grid), setup.run_case.model.bytes_per_element);
+}
+
+IterationOutcome Executor::run(std::int64_t iteration, std::int64_t step) {
+  timer_.totals() = {};
+  event_.reset();
+  draining_ = false;
+  rows_in_flight_ = peak_rows_ = balanced_in_flight_ = peak_balanced_ = 0;
+  previous_message_.clear();
+  operators_.begin_iteration(iteration);
+  MPI_Barrier(engine_.communicators.world.comm());
+  started_ = timer_.clock().now();
+  if (!timer_.clock().is_virtual()) timer_.clock().set(started_);
+
+  clear_gradients(engine_, timer_);
+  for (const Task& task : setup_.order) {
+    if (task.kind == Task::Kind::forward)
+      forward(task);
+    else
+      backward(task);
+    track_rows_in_flight(task);
+  }
+  if (!draining_ && !gradient_buffers_fit(engine_)) lose("gradient_reduction");
+  for (const device::Transfer& transfer : transfers_) transfer.wait();
+  transfers_.clear();
+
+  IterationOutcome outcome;
+  outcome.record.index = iteration;
+  agree(outcome, started_);
+  if (outcome.record.completed()) {
+    reduce_gradients(engine_, timer_);
+    apply_optimizer(engine_, timer_, setup_.run_case.training, step);
+    for (const GroupElements& group : rank_elements(plan_.blocks(), engine_.grid)) {
+      books_.ledger().add(Category::communication, reduction_buffer(group));
+      books_.ledger().remove(Category::communication, reduction_buffer(group));
+    }
+  }
+  outcome.mine = timer_.totals();
+  double end = timer_.clock().now().value;
+  MPI_Allreduce(MPI_IN_PLACE, &end, 1, MPI_DOUBLE, MPI_MAX, engine_.communicators.world.comm());
+  if (timer_.clock().is_virtual()) timer_.clock().set(Seconds(end));
+  outcome.record.seconds = Seconds(end) - started_;
+  if (!timer_.clock().is_virtual()) {
+    double seconds = (timer_.clock().now() - started_).value;
+    MPI_Allreduce(MPI_IN_PLACE, &seconds, 1, MPI_DOUBLE, MPI_MAX, engine_.communicators.world.comm());
+    outcome.record.seconds = Seconds(seconds);
+  }
+  if (outcome.record.completed()) check_conservation(outcome);
+  return outcome;
+}
+
+void Executor::forward(const Task& task) {
+  const int mb = task.micro_batch, last = static_cast<int>(plan_.blocks().size()) - 1;
+  const int stage = engine_.communicators.here.pipeline;
+  const device::Group& group = engine_.communicators.pipeline_forward;
+  if (transformer_layer(plan_.blocks()[0])) {
+    allocate(mb, 0, Tensor::block_input, "pipeline_receive");
+    receive(group, stage - 1, {mb, 0, Tensor::block_input});
+  }
+  for (int b = 0; b <= last; ++b)
+    for (const Instruction& instruction : plan_.decide(mb, b).forward) carry_out(mb, b, instruction);
+  if (transformer_layer(plan_.blocks()[last])) send(group, stage + 1, {mb, last, Tensor::block_output});
+}
+
+void Executor::backward(const Task& task) {
+  const int mb = task.micro_batch, last = static_cast<int>(plan_.blocks().size()) - 1;
+  const int stage = engine_.communicators.here.pipeline;
+  const device::Group& group = engine_.communicators.pipeline_backward;
+  if (transformer_layer(plan_.blocks()[last])) {
+    allocate(mb, last, Tensor::d_residual, "pipeline_receive");
+    receive(group, stage + 1, {mb, last, Tensor::d_residual});
+  }
+  for (int b = last; b >= 0; --b)
+    for (const Instruction& instruction : plan_.program(mb, b).backward) carry_out(mb, b, instruction);
+  if (transformer_layer(plan_.blocks()[0])) send(group, stage - 1, {mb, 0, Tensor::d_residual});
+}
+
+void Executor::carry_out(int micro_batch, int block, const Instruction& instruction) {
+  for (const Tensor t : instruction.allocate)
+    if (!draining_ && !allocate(micro_batch, block, t, name(instruction.op))) break;
+  if (draining_) {
+    operators_.drain(micro_batch, block, instruction);
+    return;
+  }
+  operators_.run(micro_batch, block, instruction);
+  const BlockContext& context = plan_.blocks()[block].context;
+  for (const Tensor t : instruction.release) {
+    engine_.activations.release({micro_batch, block, t});
+    books_.remove(t, context, operators_.rows(micro_batch, block));
+  }
+}
+
+bool Executor::allocate(int micro_batch, int block, Tensor tensor, std::string_view for_whom) {
+  if (draining_) return false;
+  const BlockContext& context = plan_.blocks()[block].context;
+  const ExpertRows rows = operators_.rows(micro_batch, block);
+  if (!engine_.activations.allocate({micro_batch, block, tensor}, extent(tensor, context, rows), category(tensor, context))) {
+    lose(for_whom);
+    return false;
+  }
+  books_.add(tensor, context, rows);
+  return true;
+}
+
+void Executor::lose(std::string_view operator_name) {
+  event_ = OutOfMemory{engine_.communicators.world.rank(), timer_.clock().now() - started_, std::string(operator_name)};
+  start_draining();
+}
+
+void Executor::start_draining() {
+  draining_ = true;
+  engine_.activations.clear();
+  const ByteLedger past = books_.ledger();
+  for (std::size_t c = 0; c < category_count; ++c) {
+    const auto category = static_cast<Category>(c);
+    if (category == Category::parameters || category == Category::gradients || category == Category::optimizer) continue;
+    books_.ledger().remove(category, past.live(category));
+  }
+}
+
+void Executor::receive(const device::Group& group, int from, device::TensorKey key) {
+  const Extent e = extent(key.tensor, plan_.blocks()[key.block].context, {});
+  scratch_.resize(draining_ ? e.rows * e.cols : 0);
+  const device::Matrix<float> into =
+      draining_ ? device::Matrix<float>{scratch_.data(), e.rows, e.cols} : engine_.activations.get(key);
+  const device::MessageHeader header = device::receive(timer_.clock(), group, from, key.micro_batch, into);
+  timer_.waits_for(LaneTimer::Waits::pipeline);
+  if (!draining_ && header.draining != 0) start_draining();
+  if (draining_) return;
+  engine_.activations.set_ready(key, Seconds(header.arrival));
+  if (device::injected(device::Fault::stale_buffer)) {
+    std::vector<float> now(into.data, into.data + into.size());
+    if (previous_message_.size() == now.size()) std::copy(previous_message_.begin(), previous_message_.end(), into.data);
+    previous_message_ = std::move(now);
+  }
+}
+
+void Executor::send(const device::Group& group, int to, device::TensorKey key) {
+  const BlockContext& context = plan_.blocks()[key.block].context;
+  device::Interval interval{};
+  if (draining_) {
+    const Extent e = extent(key.tensor, context, {});
+    auto zeros = std::make_shared<std::vector<float>>(e.rows * e.cols);  // lives until the message has left
+    transfers_.push_back(device::send(timer_.clock(), group, {to, key.micro_batch, {zeros->data(), e.rows, e.cols}, true},
+                                      Seconds(0), interval));
+    transfers_.back().keep(zeros);
+    return;
+  }
+  const device::Transfer transfer =
+      device::send(timer_.clock(), group, {to, key.micro_batch, engine_.activations.get(key), false},
+                   engine_.activations.ready(key), interval);
+  transfers_.push_back(transfer);
+  engine_.activations.release_when(key, [transfer] { return transfer.done(); });
+  books_.remove(key.tensor, context, {});
+}
+
+void Executor::track_rows_in_flight(const Task& task) {
+  const int sign = task.kind == Task::Kind::forward ? 1 : -1;
+  for (int b = 0; b < static_cast<int>(plan_.blocks().size()); ++b) {
+    if (plan_.blocks()[b].kind != BlockKind::moe) continue;
+    rows_in_flight_ += sign * operators_.rows(task.micro_batch, b).rows;
+    balanced_in_flight_ += sign * plan_.blocks()[b].context.routed_rows();
+  }
+  peak_rows_ = std::max(peak_rows_, rows_in_flight_);
+  peak_balanced_ = std::max(peak_balanced_, balanced_in_flight_);
+}
+
+/// All ranks agree on the earliest event, the loss and the loads.
+void Executor::agree(IterationOutcome& outcome, Seconds started) {
+  const MPI_Comm world = engine_.communicators.world.comm();
+  struct {
+    double seconds;
+    int rank;
+  } earliest{event_ ? event_->seconds.value : INFINITY, engine_.communicators.world.rank()};
+  MPI_Allreduce(MPI_IN_PLACE, &earliest, 1, MPI_DOUBLE_INT, MPI_MINLOC, world);
+  outcome.record.start = started;
+  if (std::isfinite(earliest.seconds)) {
+    std::array<char, 64> text{};
+    if (event_) std::strncpy(text.data(), event_->operator_name.c_str(), text.size() - 1);
+    MPI_Bcast(text.data(), static_cast<int>(text.size()), MPI_CHAR, earliest.rank, world);
+    outcome.record.oom = OutOfMemory{earliest.rank, Seconds(earliest.seconds), text.data()};
+    if (!draining_) start_draining();
+  } else {
+    double loss = operators_.loss();
+    MPI_Allreduce(MPI_IN_PLACE, &loss, 1, MPI_DOUBLE, MPI_SUM, world);
+    // Every tensor- and data-parallel rank of the last stage adds its own tokens' share.
+    outcome.record.loss = loss;
+    if (!std::isfinite(loss)) outcome.faults.push_back(fmt::format("iteration {}: the loss is not finite", outcome.record.index));
+  }
+  count_loads(outcome);
+}
+
+void Executor::count_loads(IterationOutcome& outcome) {
+  const MPI_Comm world = engine_.communicators.world.comm();
+  const int micro_batches = static_cast<int>(setup_.run_case.training.micro_batches);
+  std::vector<double> sum(micro_batches, 0);
+  std::vector<int> count(micro_batches, 0);
+  // [overload sum, factors, imbalance sum, micro-batches with experts] and [overload max, imbalance max, cumulative max]
+  double sums[4] = {0, 0, 0, 0}, maxima[3] = {0, 1, 1};
+  for (const auto& [mb, load] : operators_.gate_loads()) {
+    sum[mb] += load.max_over_mean;
+    ++count[mb];
+    if (engine_.communicators.expert_forward.rank() == 0) {
+      sums[0] += load.max_over_mean;
+      sums[1] += 1;
+    }
+    maxima[0] = std::max(maxima[0], load.max_over_mean);
+  }
+  for (int mb = 0; mb < micro_batches; ++mb) {
+    if (count[mb] == 0) continue;
+    const double imbalance = sum[mb] / count[mb];
+    maxima[1] = std::max(maxima[1], imbalance);
+    if (engine_.communicators.expert_forward.rank() == 0) {
+      sums[2] += imbalance;
+      sums[3] += 1;
+    }
+  }
+  if (peak_balanced_ > 0) maxima[2] = static_cast<double>(peak_rows_) / static_cast<double>(peak_balanced_);
+  MPI_Allreduce(MPI_IN_PLACE, sums, 4, MPI_DOUBLE, MPI_SUM, world);
+  MPI_Allreduce(MPI_IN_PLACE, maxima, 3, MPI_DOUBLE, MPI_MAX, world);
+  IterationRecord& r = outcome.record;
+  r.overload_sum = sums[0];
+  r.overload_count = static_cast<std::int64_t>(sums[1]);
+  r.overload_max = maxima[0];
+  r.imbalance = maxima[1];
+  r.imbalance_mean = sums[3] > 0 ? sums[2] / sums[3] : 1;
+  r.overload_max_cum = maxima[2];
+}
+
+/// Every token's router weights add up to 1, so the weights of all rows received anywhere add up to the tokens sent.
+void Executor::check_conservation(IterationOutcome& outcome) {
+  double sums[2] = {operators_.conservation().weight, static_cast<double>(operators_.conservation().tokens)};
+  MPI_Allreduce(MPI_IN_PLACE, sums, 2, MPI_DOUBLE, MPI_SUM, engine_.communicators.world.comm());
+  const bool weights_travel = !plan_.blocks().front().context.weights_at_combine();
+  if (weights_travel && std::abs(sums[0] - sums[1]) > 1e-5 * sums[1])
+    outcome.faults.push_back(fmt::format("iteration {}: {} tokens went through gates, but the router weights that arrived with "
+                                         "their rows add up to {}", outcome.record.index, sums[1], sums[0]));
+  std::uint64_t checksum = gradient_checksum(engine_);
+  MPI_Allreduce(MPI_IN_PLACE, &checksum, 1, MPI_UINT64_T, MPI_SUM, engine_.communicators.world.comm());
+  outcome.record.gradient_checksum = checksum;
+}
+
+}  // namespace spillway

@@ -1,0 +1,66 @@
+#pragma once
+// Runs iterations of one stage with real data: takes tasks in schedule order, carries out their block programs, keeps the
+// books beside the arena, and turns out of memory into an event.
+#include <optional>
+#include <string>
+
+#include "metrics/step_record.hpp"
+#include "plan/step_plan.hpp"
+#include "run/operator_runner.hpp"
+
+namespace spillway {
+
+/// One iteration as this rank saw it; the job-wide fields are agreed by all ranks.
+struct IterationOutcome {
+  IterationRecord record;
+  RankIteration mine;
+  std::vector<std::string> faults;  ///< broken promises found on the way (conservation, finite loss)
+};
+
+class Executor {
+ public:
+  struct Setup {
+    const Case& run_case;
+    const RoutingSource& routing;
+    std::span<const int> node_of_rank;
+    std::span<const Task> order;  ///< of this rank's stage
+  };
+  Executor(Setup setup, Engine& engine, StepPlan& plan, device::Clock& clock);
+
+  /// Collective over the world. `step` is the optimizer's, from 1.
+  IterationOutcome run(std::int64_t iteration, std::int64_t step);
+
+  /// Books of everything issued since construction.
+  const ByteLedger& books() const { return books_.ledger(); }
+
+ private:
+  void forward(const Task& task);
+  void backward(const Task& task);
+  /// Allocates, runs, releases; drains instead once the iteration is lost.
+  void carry_out(int micro_batch, int block, const Instruction& instruction);
+  bool allocate(int micro_batch, int block, Tensor tensor, std::string_view for_whom);
+  void lose(std::string_view operator_name);
+  void start_draining();
+  void receive(const device::Group& group, int from, device::TensorKey key);
+  void send(const device::Group& group, int to, device::TensorKey key);
+  void track_rows_in_flight(const Task& task);
+  void agree(IterationOutcome& outcome, Seconds started);
+  void count_loads(IterationOutcome& outcome);
+  void check_conservation(IterationOutcome& outcome);
+
+  Setup setup_;
+  Engine& engine_;
+  StepPlan& plan_;
+  device::Stream stream_;
+  LaneTimer timer_;
+  OperatorRunner operators_;
+  Books books_;
+  std::vector<device::Transfer> transfers_;
+  std::optional<OutOfMemory> event_;
+  bool draining_ = false;
+  Seconds started_;
+  std::int64_t rows_in_flight_ = 0, peak_rows_ = 0, balanced_in_flight_ = 0, peak_balanced_ = 0;
+  std::vector<float> scratch_, previous_message_;
+};
+
+}  // namespace spillway

@@ -1,0 +1,107 @@
+#include "run/experiment.hpp"
+
+#include <mpi.h>
+
+#include <Kokkos_Core.hpp>
+
+#include "base/error.hpp"
+#include "device/gemm.hpp"
+#include "run/policy_run.hpp"
+#include "run/verify.hpp"
+
+namespace spillway {
+namespace {
+
+/// Sum over all iterations, layers and sequences; every rank takes its part of the sequences.
+std::uint64_t shared_workload_checksum(const Case& c, const RoutingSource& routing, const Session& session) {
+  const RoutingProblem problem = routing_problem(c);
+  std::uint64_t sum = 0;
+  for (std::int64_t i = 0; i < c.training.iterations; ++i)
+    for (std::int64_t layer = c.model.first_k_dense_replace; layer < c.model.num_hidden_layers; ++layer)
+      for (std::int64_t g = session.rank(); g < c.global_batch(); g += session.world())
+        sum += workload_hash(routing, problem, {i, layer, g});
+  MPI_Allreduce(MPI_IN_PLACE, &sum, 1, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD);
+  return sum;
+}
+
+nlohmann::ordered_json environment(const Session& session, const Case& c) {
+  char version[MPI_MAX_LIBRARY_VERSION_STRING];
+  int length = 0;
+  MPI_Get_library_version(version, &length);
+  const std::string mpi(version, static_cast<std::size_t>(length));
+  nlohmann::ordered_json e;
+  e["mpi"] = mpi.substr(0, mpi.find_first_of(",\n"));
+  e["kokkos"] = fmt::format("{}.{}.{}", KOKKOS_VERSION / 10000, KOKKOS_VERSION / 100 % 100, KOKKOS_VERSION % 100);
+  e["execution_space"] = Kokkos::DefaultExecutionSpace::name();
+  e["gemm"] = device::gemm_library();
+  e["compiler"] = __VERSION__;
+  e["row_tile"] = device::row_tile;
+  e["threads_per_rank"] = session.threads();
+  e["ranks_on_first_node"] = session.facts().ranks_on_this_node;
+  e["cores_on_first_node"] = session.facts().cores_on_this_node;
+  nlohmann::ordered_json warnings = nlohmann::ordered_json::array();
+  if (session.facts().ranks_on_this_node > session.facts().cores_on_this_node)
+    warnings.push_back(fmt::format("{} ranks share {} cores of a node{}", session.facts().ranks_on_this_node,
+                                   session.facts().cores_on_this_node,
+                                   c.clock == ClockKind::wall ? ": wall-clock figures of this run are no benchmark" : ""));
+  e["warnings"] = warnings;
+  return e;
+}
+
+/// Policies that ran the same iteration must have found the same gradients, bit for bit.
+void compare_checksums(Report& report) {
+  const PolicyRun* reference = nullptr;
+  for (const PolicyRun& run : report.runs) {
+    if (run.infeasible || run.iterations.empty()) continue;
+    if (reference == nullptr) {
+      reference = &run;
+      continue;
+    }
+    for (const IterationRecord& mine : run.iterations)
+      for (const IterationRecord& theirs : reference->iterations)
+        if (mine.index == theirs.index && mine.completed() && theirs.completed() && mine.gradient_checksum != theirs.gradient_checksum) {
+          report.reasons.push_back(fmt::format("iteration {}: the gradients of {} differ from those of {} (checksums {:016x}, {:016x})",
+                                               mine.index, run.policy, reference->policy, *mine.gradient_checksum,
+                                               *theirs.gradient_checksum));
+          return;
+        }
+  }
+}
+
+/// Rank 0's list of reasons decides for everybody.
+void share_reasons(Report& report, const Session& session) {
+  nlohmann::json list = invalid_reasons(report);
+  const auto shared = nlohmann::json::parse(session.broadcast(list.dump()));
+  if (session.rank() != 0) report.reasons = shared.get<std::vector<std::string>>();
+}
+
+}  // namespace
+
+Report run_experiment(const Case& c, const Session& session) {
+  const MachineTime machine_time(c.machine);
+  const auto routing = make_routing_source(c.routing, routing_problem(c));
+  const RunContext context =
+      make_context(c, session, *routing, c.clock == ClockKind::virtual_time ? &machine_time : nullptr);
+
+  Report report;
+  report.virtual_clock = c.clock == ClockKind::virtual_time;
+  report.case_name = c.name;
+  report.machine = c.machine.name;
+  report.workload_checksum = shared_workload_checksum(c, *routing, session);
+  report.environment = environment(session, c);
+  const TokenFlops flops = model_flops_per_token(c.model, c.training.sequence_length);
+  report.facts = {c.tokens_per_iteration(), flops.causal, flops.noncausal, c.machine.peak_flops,
+                  fmt::format("machine file {}", c.machine.name), session.world(), c.machine.restart_seconds};
+  report.reasons = verify(c, session);
+  if (report.reasons.empty()) {
+    for (const std::string& policy : c.provisioning.policies) report.runs.push_back(PolicyRunner(context, policy).run());
+    compare_checksums(report);
+  }
+  if (session.rank() != 0) {
+    for (PolicyRun& run : report.runs) run.ranks.clear();
+  }
+  share_reasons(report, session);
+  return report;
+}
+
+}  // namespace spillway

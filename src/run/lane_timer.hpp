@@ -1,0 +1,64 @@
+#pragma once
+// Keeps the clock while operators run, and counts where a rank's time goes.
+#include "device/clock.hpp"
+#include "device/stream.hpp"
+#include "metrics/step_record.hpp"
+
+namespace spillway {
+
+class LaneTimer {
+ public:
+  /// What the compute lane was waiting for when it stands idle.
+  enum class Waits : unsigned char { collective, pipeline };
+
+  LaneTimer(device::Clock& clock, device::Stream& stream) : clock_(clock), stream_(stream) {}
+
+  device::Clock& clock() { return clock_; }
+  device::Stream& stream() { return stream_; }
+
+  /// Marks what follows as the work of a mitigation, or not.
+  void set_mitigation(bool mitigation) { mitigation_ = mitigation; }
+
+  /// Runs device work on the compute lane once its inputs are ready; returns when the result is.
+  template <class Body>
+  Seconds compute(Seconds ready, const Body& body) {
+    const Seconds idle_since = clock_.compute_lane();
+    const Seconds start = clock_.compute_start(ready);
+    body();
+    const device::Work work = stream_.take();
+    const device::Interval interval = clock_.compute_end(start, work);
+    count_idle(start - idle_since);
+    totals_.compute_seconds += interval.duration();
+    if (mitigation_) {
+      totals_.mitigation_seconds += interval.duration();
+      totals_.mitigation_flops += work.flops;
+    }
+    return interval.end;
+  }
+  /// Notes a dispatch or combine on the network lane; returns its end.
+  Seconds all_to_all(device::Interval interval) {
+    totals_.all_to_all_seconds += interval.duration();
+    waits_ = Waits::collective;
+    return interval.end;
+  }
+  /// Notes any other message the compute lane may have to wait for.
+  void waits_for(Waits what) { waits_ = what; }
+
+  RankIteration& totals() { return totals_; }
+
+ private:
+  void count_idle(Seconds idle) {
+    if (mitigation_ && waits_ == Waits::collective)
+      totals_.mitigation_seconds += idle;
+    else
+      (waits_ == Waits::collective ? totals_.exposed_communication_seconds : totals_.bubble_seconds) += idle;
+  }
+
+  device::Clock& clock_;
+  device::Stream& stream_;
+  RankIteration totals_;
+  Waits waits_ = Waits::pipeline;
+  bool mitigation_ = false;
+};
+
+}  // namespace spillway

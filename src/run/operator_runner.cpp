@@ -1,0 +1,105 @@
+#include "run/operator_runner.hpp"
+
+#include <algorithm>
+
+#include "base/error.hpp"
+#include "device/fault.hpp"
+
+namespace spillway {
+namespace {
+
+const OperatorRow& row_of(const std::vector<OperatorRow>& table, Op op) {
+  return *std::find_if(table.begin(), table.end(), [op](const OperatorRow& row) { return row.op == op; });
+}
+
+}  // namespace
+
+OperatorRunner::OperatorRunner(Setup setup, Engine& engine, std::span<const StageBlock> blocks, LaneTimer& timer)
+    : setup_(setup), engine_(engine), blocks_(blocks), timer_(timer) {
+  for (const StageBlock& b : blocks) tables_.push_back(operator_table(b.kind, b.context));
+}
+
+void OperatorRunner::begin_iteration(std::int64_t iteration) {
+  iteration_ = iteration;
+  loss_ = 0;
+  maps_.clear();
+  gate_loads_.clear();
+  conservation_ = {};
+}
+
+ExpertRows OperatorRunner::rows(int micro_batch, int block) const {
+  const auto found = maps_.find({micro_batch, block});
+  return found == maps_.end() ? ExpertRows{} : ExpertRows{found->second.rows(), found->second.active_experts};
+}
+
+const device::Group& OperatorRunner::expert_group(const Instruction& instruction) const {
+  const device::Communicators& c = engine_.communicators;
+  if (instruction.recompute) return c.expert_recompute;
+  return instruction.pass == PassKind::forward ? c.expert_forward : c.expert_backward;
+}
+
+std::int64_t OperatorRunner::sequence(int micro_batch, std::int64_t position) const {
+  const Case& c = setup_.run_case;
+  return (std::int64_t{micro_batch} * c.grid.data_parallel + engine_.communicators.here.data) * c.training.micro_batch_size +
+         position;
+}
+
+void OperatorRunner::run(int micro_batch, int block, const Instruction& instruction) {
+  const OperatorRow& row = row_of(tables_[block], instruction.op);
+  const Pass& pass = instruction.pass == PassKind::forward ? row.forward : row.backward;
+  Call call{micro_batch, block, blocks_[block], instruction, Seconds(0)};
+  device::ActivationStore& store = engine_.activations;
+  for (const Tensor t : pass.reads) call.ready = std::max(call.ready, store.ready({micro_batch, block, t}));
+  for (const Tensor t : pass.writes) call.ready = std::max(call.ready, store.ready({micro_batch, block, t}));
+  timer_.set_mitigation(instruction.recompute);
+  if (instruction.recompute && device::injected(device::Fault::skipped_recompute)) return;
+
+  const Seconds end = instruction.pass == PassKind::forward ? forward(call) : backward(call);
+  for (const Tensor t : pass.writes) store.set_ready({micro_batch, block, t}, end);
+  if (!instruction.recompute) {
+    const ExpertRows n = rows(micro_batch, block);
+    RankIteration& totals = timer_.totals();
+    totals.model_flops_causal += model_flops(instruction.op, instruction.pass, call.where.context, n, true);
+    totals.model_flops_noncausal += model_flops(instruction.op, instruction.pass, call.where.context, n, false);
+  }
+}
+
+Seconds OperatorRunner::forward(const Call& call) {
+  switch (call.instruction.op) {
+    case Op::gate: return gate(call);
+    case Op::dispatch: return dispatch_forward(call);
+    case Op::combine: return combine_forward(call);
+    case Op::router:
+    case Op::fc1:
+    case Op::swiglu:
+    case Op::fc2: return timer_.compute(call.ready, [&] { experts_forward(call); });
+    case Op::unpermute: return timer_.compute(call.ready, [&] { unpermute_forward(call); });
+    case Op::embedding:
+    case Op::synthetic_input:
+    case Op::final_norm:
+    case Op::head:
+    case Op::square_loss: return timer_.compute(call.ready, [&] { ends_forward(call); });
+    default: return timer_.compute(call.ready, [&] { dense_forward(call); });
+  }
+}
+
+Seconds OperatorRunner::backward(const Call& call) {
+  switch (call.instruction.op) {
+    case Op::gate: return call.ready;
+    case Op::dispatch: return dispatch_backward(call);
+    case Op::combine: return combine_backward(call);
+    case Op::router:
+    case Op::fc1:
+    case Op::swiglu:
+    case Op::fc2: return timer_.compute(call.ready, [&] { experts_backward(call); });
+    case Op::unpermute: return timer_.compute(call.ready, [&] { unpermute_backward(call); });
+    case Op::embedding:
+    case Op::synthetic_input:
+    case Op::final_norm:
+    case Op::head:
+    case Op::square_loss: return timer_.compute(call.ready, [&] { ends_backward(call); });
+    default: return timer_.compute(call.ready, [&] { dense_backward(call); });
+  }
+}
+
+}  // namespace spillway

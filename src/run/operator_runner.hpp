@@ -1,0 +1,102 @@
+#pragma once
+// Carries out the instructions of a block program with real tensors: one device call, or a few, for every operator.
+#include <map>
+#include <span>
+#include <vector>
+
+#include "device/collectives.hpp"
+#include "device/row_map.hpp"
+#include "plan/step_plan.hpp"
+#include "run/engine.hpp"
+#include "run/lane_timer.hpp"
+#include "workload/routing/routing_source.hpp"
+
+namespace spillway {
+
+/// Loads of one (layer, micro-batch) over the expert group, from the gate table.
+struct GateLoad {
+  double max_over_mean = 1;
+};
+
+/// Sums that must come out right at the end of an iteration whatever the policy: every token's weights add up to 1.
+struct Conservation {
+  double weight = 0;          ///< sum of the router weights of all rows received
+  std::int64_t tokens = 0;    ///< tokens that this rank sent through a gate
+};
+
+class OperatorRunner {
+ public:
+  struct Setup {
+    const Case& run_case;
+    const RoutingSource& routing;
+    std::span<const int> node_of_rank;  ///< by world rank, to tell traffic inside and between nodes
+  };
+  OperatorRunner(Setup setup, Engine& engine, std::span<const StageBlock> blocks, LaneTimer& timer);
+
+  void begin_iteration(std::int64_t iteration);
+  /// Executes one instruction; its tensors have been allocated.
+  void run(int micro_batch, int block, const Instruction& instruction);
+  /// Takes part in the instruction's messages with scratch rows of the right size and computes nothing.
+  void drain(int micro_batch, int block, const Instruction& instruction);
+
+  /// Rows of the block's experts here; zero before the gate and for blocks without experts.
+  ExpertRows rows(int micro_batch, int block) const;
+  double loss() const { return loss_; }
+  const Conservation& conservation() const { return conservation_; }
+  /// Calls back for every gate of the iteration so far: (micro-batch, load).
+  const std::vector<std::pair<int, GateLoad>>& gate_loads() const { return gate_loads_; }
+
+ private:
+  /// One instruction in its surroundings.
+  struct Call {
+    int micro_batch, block;
+    const StageBlock& where;
+    const Instruction& instruction;
+    Seconds ready;  ///< when all its inputs are
+  };
+  device::Matrix<float> tensor(const Call& call, Tensor t) const {
+    return engine_.activations.get({call.micro_batch, call.block, t});
+  }
+  device::Matrix<float> value(const Call& call, Parameter p) const { return engine_.parameters.value(call.block, p); }
+  device::Matrix<float> gradient(const Call& call, Parameter p) const { return engine_.parameters.gradient(call.block, p); }
+  const device::RowMap& map(const Call& call) const { return maps_.at({call.micro_batch, call.block}); }
+  const device::Group& expert_group(const Instruction& instruction) const;
+  std::int64_t sequence(int micro_batch, std::int64_t position) const;
+
+  Seconds forward(const Call& call);
+  Seconds backward(const Call& call);
+  // operators_dense.cpp
+  void dense_forward(const Call& call);
+  void dense_backward(const Call& call);
+  void product_backward(const Call& call, Tensor x, Tensor dy, Tensor dx, Parameter weight);
+  // operators_ends.cpp
+  void ends_forward(const Call& call);
+  void ends_backward(const Call& call);
+  std::vector<std::int32_t> tokens(int micro_batch) const;
+  // operators_moe.cpp
+  Seconds gate(const Call& call);
+  Seconds dispatch_forward(const Call& call);
+  Seconds dispatch_backward(const Call& call);
+  Seconds combine_forward(const Call& call);
+  Seconds combine_backward(const Call& call);
+  void experts_forward(const Call& call);
+  void experts_backward(const Call& call);
+  void unpermute_forward(const Call& call);
+  void unpermute_backward(const Call& call);
+  /// All-to-all of the call's expert group with the bytes it moves counted.
+  Seconds exchange(const Call& call, const device::RowExchange& rows, Seconds ready);
+
+  Setup setup_;
+  Engine& engine_;
+  std::span<const StageBlock> blocks_;
+  LaneTimer& timer_;
+  std::vector<std::vector<OperatorRow>> tables_;  // per block
+  std::map<std::pair<int, int>, device::RowMap> maps_;
+  std::vector<std::pair<int, GateLoad>> gate_loads_;
+  Conservation conservation_;
+  std::int64_t iteration_ = 0;
+  double loss_ = 0;
+  std::vector<float> scratch_out_, scratch_in_;
+};
+
+}  // namespace spillway

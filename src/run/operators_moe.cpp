@@ -1,0 +1,312 @@
+// Router, gate table, dispatch, experts and combine.
+#include <algorithm>
+#include <numeric>
+
+#include "base/error.hpp"
+#include "device/collectives.hpp"
+#include "device/fault.hpp"
+#include "device/gemm.hpp"
+#include "device/ops/elementwise.hpp"
+#include "device/ops/router.hpp"
+#include "device/ops/rows.hpp"
+#include "device/ops/swiglu.hpp"
+#include "run/operator_runner.hpp"
+
+namespace spillway {
+
+namespace ops = device::ops;
+using device::Fault;
+using device::Matrix;
+using device::Transpose;
+
+namespace {
+
+double max_over_mean(Matrix<const std::int64_t> table) {
+  const std::int64_t members = table.rows, local = table.cols / members;
+  std::vector<std::int64_t> rows(members, 0);
+  for (std::int64_t source = 0; source < members; ++source)
+    for (std::int64_t e = 0; e < table.cols; ++e) rows[e / local] += table.row(source)[e];
+  const auto total = static_cast<double>(std::accumulate(rows.begin(), rows.end(), std::int64_t{0}));
+  return static_cast<double>(*std::max_element(rows.begin(), rows.end())) * static_cast<double>(members) / total;
+}
+
+/// Reference of a fault: the first two local experts use each other's weights.
+void grouped_gemm_swapped(device::Stream& stream, Matrix<const float> a, std::span<const std::int64_t> offsets,
+                          Matrix<const float> w, Matrix<float> c) {
+  const std::int64_t local = static_cast<std::int64_t>(offsets.size()) - 1, height = w.rows / local;
+  for (std::int64_t g = 0; g < local; ++g) {
+    const std::int64_t other = g < 2 && local >= 2 ? 1 - g : g;
+    device::gemm(stream, a.slice(offsets[g], offsets[g + 1] - offsets[g]), Transpose::no, w.slice(other * height, height),
+                 Transpose::no, 0, c.slice(offsets[g], offsets[g + 1] - offsets[g]));
+  }
+}
+
+}  // namespace
+
+Seconds OperatorRunner::gate(const Call& call) {
+  const BlockContext& context = call.where.context;
+  const std::int64_t k = context.shape.num_experts_per_tok, experts = context.shape.num_experts;
+  const std::int64_t s = context.sequence_length;
+  const device::Group& group = engine_.communicators.expert_forward;
+
+  // 1. this rank's choices, imposed by the workload
+  std::vector<std::int32_t> choices(context.local_tokens() * k);
+  for (std::int64_t j = 0; j < context.sequences; ++j)
+    setup_.routing.choices({iteration_, call.where.layer, sequence(call.micro_batch, j)},
+                           std::span(choices).subspan(j * s * k, s * k));
+  std::vector<std::int64_t> mine(experts + 2, 0);
+  for (const std::int32_t e : choices) ++mine[e];
+  mine[experts] = (engine_.arena.cap() - engine_.arena.ledger().live()).value;
+
+  // 2. the group's table: rows per expert, free bytes, free host bytes
+  std::vector<std::int64_t> gathered(group.size() * (experts + 2));
+  const device::Interval interval = device::all_gather(timer_.clock(), group, mine, gathered, call.ready);
+  timer_.waits_for(LaneTimer::Waits::collective);
+  std::vector<std::int64_t> table(group.size() * experts);
+  for (int i = 0; i < group.size(); ++i)
+    std::copy_n(gathered.begin() + i * (experts + 2), experts, table.begin() + i * experts);
+
+  // 3. what is known without messages must agree with what they say: check the next member's row
+  const int next = (group.rank() + 1) % group.size();
+  const int next_data = engine_.grid.coordinates(group.world_ranks()[next]).data;
+  std::vector<std::int32_t> rows(experts);
+  std::vector<std::int64_t> expected(experts, 0);
+  for (std::int64_t j = 0; j < context.sequences; ++j) {
+    const std::int64_t shift = (next_data - engine_.communicators.here.data) * setup_.run_case.training.micro_batch_size;
+    setup_.routing.rows_per_expert({iteration_, call.where.layer, sequence(call.micro_batch, j) + shift}, rows);
+    for (std::int64_t e = 0; e < experts; ++e) expected[e] += rows[e];
+  }
+  ensure(std::equal(expected.begin(), expected.end(), table.begin() + next * experts),
+         "gate table: rows per expert of rank {} differ from the workload's (iteration {}, layer {}, micro-batch {})",
+         group.world_ranks()[next], iteration_, call.where.layer, call.micro_batch);
+
+  const Matrix<const std::int64_t> loads{table.data(), group.size(), experts};
+  maps_[{call.micro_batch, call.block}] = device::make_row_map({choices.data(), context.local_tokens(), k}, loads, group.rank());
+  gate_loads_.push_back({call.micro_batch, {max_over_mean(loads)}});
+  conservation_.tokens += context.local_tokens();
+  return interval.end;
+}
+
+Seconds OperatorRunner::exchange(const Call& call, const device::RowExchange& x, Seconds ready) {
+  const device::Group& group = expert_group(call.instruction);
+  const std::int64_t row_bytes = x.sent.cols * 4 + (x.sent_weight != nullptr ? 4 : 0);
+  const auto& ranks = group.world_ranks();
+  for (int i = 0; i < group.size(); ++i) {
+    if (i == group.rank()) continue;
+    const bool inside = setup_.node_of_rank[ranks[i]] == setup_.node_of_rank[ranks[group.rank()]];
+    RankIteration& totals = timer_.totals();
+    (inside ? totals.intra_node_bytes : totals.cross_node_bytes) += Bytes(x.sent_rows[i] * row_bytes);
+  }
+  return timer_.all_to_all(device::all_to_all(timer_.clock(), group, x, ready));
+}
+
+Seconds OperatorRunner::dispatch_forward(const Call& call) {
+  device::Stream& stream = timer_.stream();
+  const device::RowMap& m = map(call);
+  const BlockContext& context = call.where.context;
+  const bool alone = context.expert_parallel == 1, reorders = !alone && context.local_experts() > 1;
+  const bool weights = !context.weights_at_combine();
+  const auto t = [&](Tensor name) { return tensor(call, name); };
+  const Matrix<float> rows = t(alone ? Tensor::fc1_input : Tensor::sent_rows);
+  Seconds end = timer_.compute(call.ready, [&] {
+    ops::gather_rows(stream, t(Tensor::mlp_norm_output), m.token_of_sent.data(), rows);
+    if (weights)
+      ops::gather_values(stream, t(Tensor::router_state), m.weight_of_sent.data(),
+                         t(alone ? Tensor::row_weight : Tensor::slot_weight));
+  });
+  if (!alone) {
+    const Matrix<float> in = t(reorders ? Tensor::received_rows : Tensor::fc1_input);
+    const Tensor in_weight = reorders ? Tensor::received_weight : Tensor::row_weight;
+    end = exchange(call, {rows, m.sent_rows, in, m.received_rows, weights ? t(Tensor::slot_weight).data : nullptr,
+                          weights ? t(in_weight).data : nullptr}, end);
+  }
+  if (reorders)
+    end = timer_.compute(end, [&] {
+      ops::scatter_rows(stream, t(Tensor::received_rows), m.expert_order.data(), t(Tensor::fc1_input));
+      if (weights) ops::scatter_values(stream, t(Tensor::received_weight), m.expert_order.data(), t(Tensor::row_weight));
+    });
+  if (weights) {
+    const Matrix<float> w = t(Tensor::row_weight);
+    if (!call.instruction.recompute) conservation_.weight += std::accumulate(w.data, w.data + w.size(), 0.0);
+    if (device::injected(Fault::wrong_router_weight) && w.size() > 1) std::rotate(w.data, w.data + 1, w.data + w.size());
+  }
+  if (device::injected(Fault::dropped_token) && m.rows() > 0) std::fill_n(t(Tensor::fc1_input).data, context.shape.hidden_size, 0.0f);
+  return end;
+}
+
+Seconds OperatorRunner::dispatch_backward(const Call& call) {
+  device::Stream& stream = timer_.stream();
+  const device::RowMap& m = map(call);
+  const BlockContext& context = call.where.context;
+  const bool alone = context.expert_parallel == 1, reorders = !alone && context.local_experts() > 1;
+  const bool weights = !context.weights_at_combine();
+  const auto t = [&](Tensor name) { return tensor(call, name); };
+  Seconds end = call.ready;
+  if (reorders)
+    end = timer_.compute(end, [&] {
+      ops::gather_rows(stream, t(Tensor::d_fc1_input), m.expert_order.data(), t(Tensor::received_rows));
+      if (weights) ops::gather_values(stream, t(Tensor::d_row_weight), m.expert_order.data(), t(Tensor::received_weight));
+    });
+  if (!alone) {
+    const Tensor out_weight = reorders ? Tensor::received_weight : Tensor::d_row_weight;
+    end = exchange(call, {t(reorders ? Tensor::received_rows : Tensor::d_fc1_input), m.received_rows, t(Tensor::sent_rows),
+                          m.sent_rows, weights ? t(out_weight).data : nullptr, weights ? t(Tensor::slot_weight).data : nullptr},
+                   end);
+  }
+  return timer_.compute(end, [&] {
+    ops::sum_rows(stream, t(alone ? Tensor::d_fc1_input : Tensor::sent_rows), m.position_matrix(), t(Tensor::d_mlp_norm_output),
+                  !call.instruction.allocates(Tensor::d_mlp_norm_output));
+    if (weights)
+      ops::scatter_values(stream, t(alone ? Tensor::d_row_weight : Tensor::slot_weight), m.slot_of_sent.data(),
+                          t(Tensor::d_router_weight));
+  });
+}
+
+Seconds OperatorRunner::combine_forward(const Call& call) {
+  device::Stream& stream = timer_.stream();
+  const device::RowMap& m = map(call);
+  const BlockContext& context = call.where.context;
+  const auto t = [&](Tensor name) { return tensor(call, name); };
+  if (context.expert_parallel == 1)
+    return timer_.compute(call.ready, [&] { ops::copy(stream, t(Tensor::expert_output), t(Tensor::returned_rows)); });
+  const bool reorders = context.local_experts() > 1;
+  Seconds end = call.ready;
+  if (reorders)
+    end = timer_.compute(end, [&] {
+      ops::gather_rows(stream, t(Tensor::expert_output), m.expert_order.data(), t(Tensor::received_rows));
+    });
+  return exchange(call, {t(reorders ? Tensor::received_rows : Tensor::expert_output), m.received_rows, t(Tensor::returned_rows),
+                         m.sent_rows}, end);
+}
+
+Seconds OperatorRunner::combine_backward(const Call& call) {
+  device::Stream& stream = timer_.stream();
+  const device::RowMap& m = map(call);
+  const BlockContext& context = call.where.context;
+  const auto t = [&](Tensor name) { return tensor(call, name); };
+  if (context.expert_parallel == 1)
+    return timer_.compute(call.ready, [&] { ops::copy(stream, t(Tensor::d_returned_rows), t(Tensor::d_expert_output)); });
+  const bool reorders = context.local_experts() > 1;
+  const Seconds end = exchange(call, {t(Tensor::d_returned_rows), m.sent_rows,
+                                      t(reorders ? Tensor::received_rows : Tensor::d_expert_output), m.received_rows},
+                               call.ready);
+  if (!reorders) return end;
+  return timer_.compute(end, [&] {
+    ops::scatter_rows(stream, t(Tensor::received_rows), m.expert_order.data(), t(Tensor::d_expert_output));
+  });
+}
+
+void OperatorRunner::experts_forward(const Call& call) {
+  device::Stream& stream = timer_.stream();
+  const auto t = [&](Tensor name) { return tensor(call, name); };
+  const auto w = [&](Parameter name) { return value(call, name); };
+  const bool weights = !call.where.context.weights_at_combine();
+  switch (call.instruction.op) {
+    case Op::router: {
+      const BlockContext& c = call.where.context;
+      std::vector<std::int32_t> choices(c.routed_rows());
+      for (std::int64_t j = 0; j < c.sequences; ++j)
+        setup_.routing.choices({iteration_, call.where.layer, sequence(call.micro_batch, j)},
+                               std::span(choices).subspan(j * c.sequence_length * c.shape.num_experts_per_tok,
+                                                          c.sequence_length * c.shape.num_experts_per_tok));
+      ops::router_forward(stream, t(Tensor::mlp_norm_output), w(Parameter::router_weight),
+                          {choices.data(), c.local_tokens(), c.shape.num_experts_per_tok}, t(Tensor::router_state));
+      break;
+    }
+    case Op::fc1:
+      if (device::injected(Fault::swapped_experts))
+        grouped_gemm_swapped(stream, t(Tensor::fc1_input), map(call).offsets, w(Parameter::fc1_weight), t(Tensor::fc1_output));
+      else
+        device::grouped_gemm(stream, t(Tensor::fc1_input), map(call).offsets, w(Parameter::fc1_weight), Transpose::no,
+                             t(Tensor::fc1_output));
+      break;
+    case Op::swiglu:
+      ops::swiglu_forward(stream, t(Tensor::fc1_output), weights ? t(Tensor::row_weight).data : nullptr, t(Tensor::fc2_input));
+      break;
+    case Op::fc2:
+      device::grouped_gemm(stream, t(Tensor::fc2_input), map(call).offsets, w(Parameter::fc2_weight), Transpose::no,
+                           t(Tensor::expert_output));
+      break;
+    default: break;
+  }
+}
+
+void OperatorRunner::experts_backward(const Call& call) {
+  device::Stream& stream = timer_.stream();
+  const device::RowMap& m = map(call);
+  const auto t = [&](Tensor name) { return tensor(call, name); };
+  const auto w = [&](Parameter name) { return value(call, name); };
+  const auto g = [&](Parameter name) { return gradient(call, name); };
+  const bool weights = !call.where.context.weights_at_combine();
+  switch (call.instruction.op) {
+    case Op::router:
+      ops::router_backward(stream, t(Tensor::mlp_norm_output), w(Parameter::router_weight), m.choice_matrix(),
+                           t(Tensor::router_state), t(Tensor::d_router_weight), t(Tensor::d_router_logits),
+                           t(Tensor::d_mlp_norm_output), g(Parameter::router_weight),
+                           !call.instruction.allocates(Tensor::d_mlp_norm_output));
+      break;
+    case Op::fc1:
+      device::grouped_gemm(stream, t(Tensor::d_fc1_output), m.offsets, w(Parameter::fc1_weight), Transpose::yes, t(Tensor::d_fc1_input));
+      device::grouped_gemm_weight_gradient(stream, t(Tensor::fc1_input), t(Tensor::d_fc1_output), m.offsets, g(Parameter::fc1_weight));
+      break;
+    case Op::swiglu:
+      ops::swiglu_backward(stream, t(Tensor::fc1_output), weights ? t(Tensor::row_weight).data : nullptr, t(Tensor::d_fc2_input),
+                           t(Tensor::d_fc1_output), weights ? t(Tensor::d_row_weight).data : nullptr);
+      break;
+    case Op::fc2:
+      device::grouped_gemm(stream, t(Tensor::d_expert_output), m.offsets, w(Parameter::fc2_weight), Transpose::yes, t(Tensor::d_fc2_input));
+      device::grouped_gemm_weight_gradient(stream, t(Tensor::fc2_input), t(Tensor::d_expert_output), m.offsets, g(Parameter::fc2_weight));
+      break;
+    default: break;
+  }
+}
+
+void OperatorRunner::unpermute_forward(const Call& call) {
+  device::Stream& stream = timer_.stream();
+  const device::RowMap& m = map(call);
+  const auto t = [&](Tensor name) { return tensor(call, name); };
+  if (call.instruction.allocates(Tensor::block_output)) ops::copy(stream, t(Tensor::mlp_norm_input), t(Tensor::block_output));
+  if (!call.where.context.weights_at_combine()) {
+    ops::sum_rows(stream, t(Tensor::returned_rows), m.position_matrix(), t(Tensor::block_output), true);
+    return;
+  }
+  const Matrix<float> weight{t(Tensor::slot_weight).data, m.tokens, m.choices_per_token};
+  ops::gather_values(stream, t(Tensor::router_state), m.weight_of_slot.data(), weight);
+  ops::weighted_sum_rows(stream, t(Tensor::returned_rows), m.position_matrix(), weight, t(Tensor::block_output), true);
+}
+
+void OperatorRunner::unpermute_backward(const Call& call) {
+  device::Stream& stream = timer_.stream();
+  const device::RowMap& m = map(call);
+  const auto t = [&](Tensor name) { return tensor(call, name); };
+  if (!call.where.context.weights_at_combine()) {
+    ops::gather_rows(stream, t(Tensor::d_residual), m.token_of_sent.data(), t(Tensor::d_returned_rows));
+    return;
+  }
+  const Matrix<float> weight{t(Tensor::slot_weight).data, m.tokens, m.choices_per_token};
+  ops::gather_values(stream, t(Tensor::router_state), m.weight_of_slot.data(), weight);
+  ops::weighted_sum_rows_backward(stream, t(Tensor::returned_rows), m.position_matrix(), weight, t(Tensor::d_residual),
+                                  t(Tensor::d_returned_rows), t(Tensor::d_router_weight));
+}
+
+void OperatorRunner::drain(int micro_batch, int block, const Instruction& instruction) {
+  const Call call{micro_batch, block, blocks_[block], instruction, Seconds(0)};
+  const BlockContext& context = call.where.context;
+  if (instruction.op == Op::gate) gate(call);
+  const bool moves_rows = instruction.op == Op::dispatch || instruction.op == Op::combine;
+  if (!moves_rows || context.expert_parallel == 1) return;
+  const device::RowMap& m = map(call);
+  const bool to_experts = (instruction.op == Op::dispatch) == (instruction.pass == PassKind::forward);
+  const bool weights = instruction.op == Op::dispatch && !context.weights_at_combine();
+  const std::int64_t h = context.shape.hidden_size, sent = m.tokens * m.choices_per_token, received = m.rows();
+  const std::int64_t out = to_experts ? sent : received, in = to_experts ? received : sent;
+  scratch_out_.resize(std::max<std::size_t>(scratch_out_.size(), out * (h + 1)));
+  scratch_in_.resize(std::max<std::size_t>(scratch_in_.size(), in * (h + 1)));
+  float* out_data = scratch_out_.data();
+  float* in_data = scratch_in_.data();
+  exchange(call, {{out_data, out, h}, to_experts ? m.sent_rows : m.received_rows, {in_data, in, h},
+                  to_experts ? m.received_rows : m.sent_rows, weights ? out_data + out * h : nullptr,
+                  weights ? in_data + in * h : nullptr}, Seconds(0));
+}
+
+}  // namespace spillway

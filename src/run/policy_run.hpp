@@ -1,0 +1,73 @@
+#pragma once
+// One policy over the whole workload of a case: iterations, out-of-memory events, restarts.
+#include <memory>
+#include <optional>
+
+#include "metrics/step_record.hpp"
+#include "plan/restart_protocol.hpp"
+#include "run/executor.hpp"
+#include "run/session.hpp"
+
+namespace spillway {
+
+/// What all policies of a case share.
+struct RunContext {
+  const Case& run_case;
+  const Session& session;
+  const RoutingSource& routing;
+  const device::TimeModel* time_model;      ///< null on the wall clock
+  std::vector<int> node_of_rank;            ///< modelled nodes on the virtual clock, real ones on the wall clock
+  Schedule schedule;
+  /// Of the verification: freed memory is poisoned, and a policy with a cap restarts after its first iteration.
+  bool rehearsal = false;
+};
+
+/// The machine file behind the device's clock.
+class MachineTime final : public device::TimeModel {
+ public:
+  explicit MachineTime(const MachineProfile& machine) : machine_(machine) {}
+  Seconds compute(device::Work work) const override;
+  Seconds all_to_all(std::span<const Bytes> received, std::span<const int> ranks) const override;
+  Message message(Bytes bytes, int from, int to) const override;
+
+ private:
+  const MachineProfile& machine_;
+};
+
+/// Schedule and node map of a case. Throws InternalError for a schedule that would deadlock.
+RunContext make_context(const Case& c, const Session& session, const RoutingSource& routing, const device::TimeModel* time);
+
+/// Balanced load times the case's margin: does the policy fit on every stage? Empty, or why not, with the arithmetic.
+std::optional<std::string> infeasibility(const Case& c, const Schedule& schedule, const Policy& policy);
+
+/// Runs iterations 0 .. n-1 of one policy. Collective over the world. The result's rank records are complete on rank 0.
+class PolicyRunner {
+ public:
+  PolicyRunner(const RunContext& context, std::string policy);
+  PolicyRun run();
+
+  /// Weights and gradients as the last iteration left them.
+  Engine& engine() { return *engine_; }
+  const std::vector<StageBlock>& blocks() const { return blocks_; }
+
+ private:
+  void build(bool conservative);
+  void restart(bool conservative);
+  void retire();
+  PolicyRun gather(PolicyRun run) const;
+
+  const RunContext& context_;
+  std::string name_;
+  std::unique_ptr<Policy> primary_, fallback_;
+  std::vector<StageBlock> blocks_;
+  device::Clock clock_;
+  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<StepPlan> plan_;
+  std::unique_ptr<Executor> executor_;
+  Snapshot snapshot_;
+  RankRecord mine_;
+  std::optional<Seconds> measured_restart_;
+  bool restarted_ = false;
+};
+
+}  // namespace spillway

@@ -1,0 +1,266 @@
+#include "run/verify.hpp"
+
+#include <mpi.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "base/error.hpp"
+#include "run/policy_run.hpp"
+#include "run/reference_model.hpp"
+#include "workload/routing/tokens.hpp"
+
+namespace spillway {
+namespace {
+
+constexpr std::int64_t iterations = 2;
+constexpr double load_that_fits = 1.3, spike = 1.8;
+constexpr double gradient_tolerance = 2e-4, loss_tolerance = 1e-5;  // relative; fp32 against double
+
+/// The case's model in miniature: everything it has (dense layers, shared expert, grouped heads, head, inventory), small.
+ModelShape tiny_shape(const ModelShape& full, const GridOptions& grid) {
+  ModelShape tiny = full;
+  tiny.hidden_size = 16;
+  tiny.moe_intermediate_size = 8;
+  tiny.intermediate_size = full.first_k_dense_replace > 0 ? 12 : 0;
+  tiny.shared_expert_intermediate_size = full.shared_expert_intermediate_size > 0 ? 8 : 0;
+  tiny.num_hidden_layers = std::max<std::int64_t>(2, grid.pipeline_parallel);
+  tiny.first_k_dense_replace = std::min<std::int64_t>(full.first_k_dense_replace, 1);
+  tiny.num_experts_per_tok = std::min<std::int64_t>(2, full.num_experts_per_tok);
+  tiny.num_experts = std::max<std::int64_t>(2 * grid.expert_parallel, 4);
+  tiny.num_attention_heads = 4;
+  tiny.num_key_value_heads = full.num_key_value_heads < full.num_attention_heads ? 2 : 4;
+  tiny.head_dim = 4;
+  tiny.vocab_size = 32;
+  return tiny;
+}
+
+/// A tiny workload on the case's own grid, with a spike in its second iteration where loads can differ at all.
+Case tiny_case(const Case& full) {
+  Case tiny = full;
+  tiny.name = "verification";
+  tiny.model = tiny_shape(full.model, full.grid);
+  tiny.layers_per_stage.clear();
+  tiny.training = {.sequence_length = 32, .micro_batch_size = 1, .micro_batches = std::min<std::int64_t>(full.training.micro_batches, 4),
+                   .iterations = iterations, .seed = full.training.seed, .learning_rate = 1e-2, .adam_epsilon = 1e-3};
+  tiny.routing = {};
+  const auto ranks = static_cast<double>(full.grid.expert_parallel);
+  const auto k = static_cast<double>(tiny.model.num_experts_per_tok);
+  const double bound = ranks * std::min(k, static_cast<double>(tiny.model.num_experts) / ranks) / k;
+  if (bound <= 1.05) {
+    tiny.routing.preset = "balanced";
+    tiny.routing.reference_ranks = 1;
+    return tiny;
+  }
+  tiny.routing.preset = "burst";
+  tiny.routing.reference_ranks = full.grid.expert_parallel;
+  tiny.routing.calm = 1.05;
+  tiny.routing.peak = std::min(spike, bound);
+  tiny.routing.burst_length = 1;
+  tiny.routing.burst_fraction = 0.5;
+  tiny.routing.hot_share = 0.5;
+  for (tiny.routing.seed = 1; tiny.routing.seed < 64; ++tiny.routing.seed) {
+    const auto source = make_routing_source(tiny.routing, routing_problem(tiny));
+    if (!source->in_burst(0) && source->in_burst(1)) break;
+  }
+  return tiny;
+}
+
+/// Largest stage's need at the load that shall just fit.
+Bytes tight_cap(const Case& tiny, const Schedule& schedule, const Policy& policy) {
+  const Grid grid(tiny.grid);
+  Bytes cap;
+  for (int stage = 0; stage < grid.pipeline(); ++stage) {
+    const auto blocks = stage_blocks(stage_setup(tiny), stage);
+    StepPlan plan(blocks, policy);
+    cap = std::max(cap, forecast_memory(plan, schedule[stage], rank_elements(blocks, grid), tiny.memory.alignment,
+                                        [](int, const StageBlock& b) { return balanced_rows(b.context, load_that_fits); }).peak());
+  }
+  return cap;
+}
+
+/// What the serial reference found: losses of both iterations and the gradients of the second, in a fixed order.
+struct Reference {
+  std::vector<double> losses;
+  std::map<std::pair<int, Parameter>, std::vector<double>> gradients;  // by (layer, parameter), whole layer
+};
+
+/// Parameters of every layer with all experts on one rank; layer -1 holds embedding and head.
+std::vector<std::pair<int, ParameterShape>> whole_model(const Case& tiny) {
+  StageSetup setup = stage_setup(tiny);
+  setup.grid = {};
+  setup.layers_of_stages = {tiny.model.num_hidden_layers};
+  std::vector<std::pair<int, ParameterShape>> list;
+  for (const StageBlock& block : stage_blocks(setup, 0))
+    for (const ParameterShape& p : parameters(block.kind, block.context)) list.emplace_back(block.layer, p);
+  return list;
+}
+
+ReferenceBatch batch_of(const Case& tiny, const RoutingSource& routing, std::int64_t iteration, std::vector<std::int32_t>& choices) {
+  const std::int64_t s = tiny.training.sequence_length;
+  ReferenceBatch batch{iteration, tiny.global_batch(), s, {}, {}, {}};
+  const TokenSource source{tiny.training.seed, tiny.model.vocab_size};
+  batch.tokens.resize(batch.total_tokens());
+  for (std::int64_t g = 0; g < batch.sequences; ++g) source.tokens(iteration, g, std::span(batch.tokens).subspan(g * s, s));
+  for (const std::int32_t id : batch.tokens) batch.labels.push_back(source.label(id));
+  choices.resize(s * tiny.model.num_experts_per_tok);
+  batch.choices = [&routing, &choices, iteration](int layer, std::int64_t sequence) -> std::span<const std::int32_t> {
+    routing.choices({iteration, layer, sequence}, choices);
+    return choices;
+  };
+  return batch;
+}
+
+/// Rank 0 computes, the others receive.
+Reference reference(const Case& tiny, const RoutingSource& routing) {
+  int rank = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  std::vector<double> flat;
+  const auto model_parameters = whole_model(tiny);
+  if (rank == 0) {
+    ReferenceModel model(tiny.model, tiny.training.seed);
+    std::vector<std::int32_t> choices;
+    for (std::int64_t i = 0; i < iterations; ++i) {
+      flat.push_back(model.step_gradients(batch_of(tiny, routing, i, choices)));
+      if (i + 1 < iterations)
+        model.adam({tiny.training.learning_rate, tiny.training.adam_beta1, tiny.training.adam_beta2, tiny.training.adam_epsilon, i + 1});
+    }
+    for (const auto& [layer, p] : model_parameters) {
+      const auto gradient = model.gradient(p.id, layer);
+      flat.insert(flat.end(), gradient.begin(), gradient.end());
+    }
+  }
+  auto size = static_cast<long long>(flat.size());
+  MPI_Bcast(&size, 1, MPI_LONG_LONG, 0, MPI_COMM_WORLD);
+  flat.resize(static_cast<std::size_t>(size));
+  MPI_Bcast(flat.data(), static_cast<int>(size), MPI_DOUBLE, 0, MPI_COMM_WORLD);
+
+  Reference result;
+  auto at = flat.begin();
+  result.losses.assign(at, at + iterations);
+  at += iterations;
+  for (const auto& [layer, p] : model_parameters) {
+    result.gradients[{layer, p.id}].assign(at, at + p.size());
+    at += p.size();
+  }
+  return result;
+}
+
+/// This rank's gradient shards against the reference; the worst relative difference per parameter beyond tolerance.
+std::string compare_gradients(PolicyRunner& run, const Reference& reference) {
+  Engine& engine = run.engine();
+  for (const auto& [key, place] : engine.parameters.places()) {
+    const auto [block, id] = key;
+    const GroupBuffers& group = engine.parameters.group(place.shape.group);
+    const bool expert = place.shape.group == ParameterGroup::expert;
+    const device::Communicators& comm = engine.communicators;
+    const std::int64_t shard = group.elements.shard();
+    const std::int64_t first = (expert ? comm.expert_gradients.rank() : comm.dense_gradients.rank()) * shard;
+    const std::vector<double>& expected = reference.gradients.at({run.blocks()[block].layer, id});
+    const std::int64_t shift = expert ? comm.here.expert * place.shape.size() : 0;
+    double scale = 0, worst = 0;
+    for (const double g : expected) scale = std::max(scale, std::abs(g));
+    for (std::int64_t i = std::max(place.offset, first); i < std::min(place.offset + place.shape.size(), first + shard); ++i) {
+      const double difference = std::abs(group.gradients[i] - expected[shift + i - place.offset]);
+      worst = std::isfinite(difference) ? std::max(worst, difference) : INFINITY;
+    }
+    if (worst > gradient_tolerance * scale + 1e-9)
+      return fmt::format("gradient of {} (layer {}) is off by {:.2e}, its largest element is {:.2e}", name(id),
+                         run.blocks()[block].layer, worst, scale);
+  }
+  return {};
+}
+
+std::vector<float> my_gradients(PolicyRunner& run) {
+  Engine& engine = run.engine();
+  std::vector<float> all;
+  for (const auto& [which, rank] : {std::pair(ParameterGroup::dense, engine.communicators.dense_gradients.rank()),
+                                   std::pair(ParameterGroup::expert, engine.communicators.expert_gradients.rank())}) {
+    const GroupBuffers& group = engine.parameters.group(which);
+    const float* shard = group.gradients + rank * group.elements.shard();
+    all.insert(all.end(), shard, shard + group.elements.shard());
+  }
+  return all;
+}
+
+/// The first rank that has something to say decides what all say.
+void share(std::vector<std::string>& reasons, const std::string& mine, const Session& session) {
+  int first = mine.empty() ? session.world() : session.rank();
+  MPI_Allreduce(MPI_IN_PLACE, &first, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
+  if (first == session.world()) return;
+  int length = static_cast<int>(mine.size());
+  MPI_Bcast(&length, 1, MPI_INT, first, MPI_COMM_WORLD);
+  std::string text = mine;
+  text.resize(static_cast<std::size_t>(length));
+  MPI_Bcast(text.data(), length, MPI_CHAR, first, MPI_COMM_WORLD);
+  reasons.push_back(fmt::format("verification, rank {}: {}", first, text));
+}
+
+/// Loss and checksum of every iteration's last attempt.
+const IterationRecord* last_attempt(const PolicyRun& run, std::int64_t index) {
+  const auto found = std::find_if(run.iterations.rbegin(), run.iterations.rend(),
+                                  [index](const IterationRecord& r) { return r.index == index && r.completed(); });
+  return found == run.iterations.rend() ? nullptr : &*found;
+}
+
+std::string compare_losses(const PolicyRun& run, const std::vector<double>& expected) {
+  for (std::int64_t i = 0; i < iterations; ++i) {
+    const IterationRecord* record = last_attempt(run, i);
+    if (record == nullptr) return fmt::format("{}: iteration {} did not complete", run.policy, i);
+    if (std::abs(*record->loss - expected[i]) > loss_tolerance * std::abs(expected[i]))
+      return fmt::format("{}: loss of iteration {} is {:.8f}, the serial reference's {:.8f}", run.policy, i, *record->loss, expected[i]);
+  }
+  return {};
+}
+
+}  // namespace
+
+std::vector<std::string> verify(const Case& c, const Session& session) {
+  Case tiny = tiny_case(c);
+  const auto routing = make_routing_source(tiny.routing, routing_problem(tiny));
+  const MachineTime machine_time(tiny.machine);
+  const device::TimeModel* time = c.clock == ClockKind::virtual_time ? &machine_time : nullptr;
+  std::vector<std::string> reasons;
+
+  // 1. plain, without a cap, against the serial reference
+  RunContext context = make_context(tiny, session, *routing, time);
+  context.rehearsal = true;
+  PolicyRunner plain(context, "oracle");
+  const PolicyRun plain_run = plain.run();
+  const Reference expected = reference(tiny, *routing);
+  share(reasons, compare_losses(plain_run, expected.losses), session);
+  share(reasons, compare_gradients(plain, expected), session);
+  for (const std::string& fault : plain_run.reasons) share(reasons, fault, session);
+  const std::vector<float> gradients = my_gradients(plain);
+
+  // 2. every policy under a cap that the spike breaks, bit for bit
+  std::vector<std::string> policies = c.provisioning.policies;
+  if (std::find(policies.begin(), policies.end(), c.provisioning.fallback) == policies.end())
+    policies.push_back(c.provisioning.fallback);
+  for (const std::string& name : policies) {
+    tiny.provisioning.fallback = "oracle";
+    tiny.provisioning.margin = 1.0;
+    tiny.memory.cap = tight_cap(tiny, context.schedule, *make_policy(name));
+    PolicyRunner runner(context, name);
+    const PolicyRun run = runner.run();
+    std::string fault;
+    if (run.infeasible) {
+      fault = fmt::format("{} was refused: {}", name, *run.infeasible);
+    } else {
+      if (my_gradients(runner) != gradients) fault = fmt::format("gradients of {} differ from the plain run's", name);
+      for (std::int64_t i = 0; i < iterations && fault.empty(); ++i) {
+        const IterationRecord *mine = last_attempt(run, i), *theirs = last_attempt(plain_run, i);
+        if (mine == nullptr || theirs == nullptr)
+          fault = fmt::format("{}: iteration {} did not complete", name, i);
+        else if (mine->gradient_checksum != theirs->gradient_checksum)
+          fault = fmt::format("gradient checksum of {} in iteration {} differs from the plain run's", name, i);
+      }
+      if (fault.empty() && !run.reasons.empty()) fault = run.reasons.front();
+    }
+    share(reasons, fault, session);
+  }
+  return reasons;
+}
+
+}  // namespace spillway
