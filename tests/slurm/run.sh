@@ -3,7 +3,7 @@
 # Needs root, slurm-wlm and munge (packaging/setup.sh --ci); where it cannot run it says so and fails.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd); cd "$root"
-binary=$(realpath "${1:-build/release/src/spillway}")
+binary=$(realpath -m "${1:-build/release/src/spillway}")
 export PATH=$PATH:/usr/sbin
 for needed in slurmctld slurmd munged sbatch srun; do
   command -v "$needed" >/dev/null || { echo "slurm test: cannot run: $needed is missing (packaging/setup.sh --ci)" >&2; exit 3; }
