@@ -42,6 +42,19 @@ void write_results(const Report& report, const std::vector<Evaluation>& evaluati
   if (request.csv_per_rank) write_atomically(folder / "rank_iterations.csv", rank_iterations_csv(report));
 }
 
+/// Runs the case. A failure on one rank must not leave the others waiting in a collective: it ends the whole job.
+Report run_or_abort(const Case& c, const Session& session) {
+  try {
+    return run_experiment(c, session);
+  } catch (const Error& error) {
+    session.abort(error.code(), error.what());
+  } catch (const std::bad_alloc&) {
+    session.abort(ExitCode::environment, "the host has no more memory to give");
+  } catch (const std::exception& error) {
+    session.abort(ExitCode::invalid, error.what());
+  }
+}
+
 /// The life of a run: session, configuration, verification, policies, report. The only function here that meets the
 /// launcher.
 ExitCode launch(const RunRequest& request) {
@@ -55,7 +68,7 @@ ExitCode launch(const RunRequest& request) {
   const Resolution agreed = unpack(session.broadcast(session.rank() == 0 ? pack(mine) : ""));
   const Case c = agreed_case(agreed, session.rank() == 0);
 
-  Report report = run_experiment(c, session);
+  Report report = run_or_abort(c, session);
   const bool valid = invalid_reasons(report).empty();
   if (session.rank() == 0) {
     report.config = config_json(c);

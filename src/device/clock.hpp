@@ -52,8 +52,11 @@ class Clock {
   Seconds now() const { return is_virtual() ? std::max(compute_, network_) : measured(); }
   /// End of the last compute operation.
   Seconds compute_lane() const { return compute_; }
-  /// Puts both lanes at `time` (virtual clock only; the wall clock cannot be set).
-  void set(Seconds time) { compute_ = network_ = time; }
+  /// Begins again at zero: seconds of an iteration do not depend, even in their last bit, on what ran before it.
+  void restart() {
+    origin_ = std::chrono::steady_clock::now();
+    compute_ = network_ = Seconds(0);
+  }
 
  private:
   Seconds measured() const {

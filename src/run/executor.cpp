@@ -34,8 +34,7 @@ IterationOutcome Executor::run(std::int64_t iteration, std::int64_t step) {
   previous_message_.clear();
   operators_.begin_iteration(iteration);
   MPI_Barrier(engine_.communicators.world.comm());
-  started_ = timer_.clock().now();
-  if (!timer_.clock().is_virtual()) timer_.clock().set(started_);
+  timer_.clock().restart();
 
   clear_gradients(engine_, timer_);
   for (const Task& task : setup_.order) {
@@ -51,7 +50,7 @@ IterationOutcome Executor::run(std::int64_t iteration, std::int64_t step) {
 
   IterationOutcome outcome;
   outcome.record.index = iteration;
-  agree(outcome, started_);
+  agree(outcome);
   if (outcome.record.completed()) {
     reduce_gradients(engine_, timer_);
     apply_optimizer(engine_, timer_, setup_.run_case.training, step);
@@ -63,18 +62,13 @@ IterationOutcome Executor::run(std::int64_t iteration, std::int64_t step) {
   outcome.mine = timer_.totals();
   double end = timer_.clock().now().value;
   MPI_Allreduce(MPI_IN_PLACE, &end, 1, MPI_DOUBLE, MPI_MAX, engine_.communicators.world.comm());
-  if (timer_.clock().is_virtual()) timer_.clock().set(Seconds(end));
-  outcome.record.seconds = Seconds(end) - started_;
-  if (!timer_.clock().is_virtual()) {
-    double seconds = (timer_.clock().now() - started_).value;
-    MPI_Allreduce(MPI_IN_PLACE, &seconds, 1, MPI_DOUBLE, MPI_MAX, engine_.communicators.world.comm());
-    outcome.record.seconds = Seconds(seconds);
-  }
+  outcome.record.seconds = Seconds(end);
   if (outcome.record.completed()) check_conservation(outcome);
   return outcome;
 }
 
 void Executor::forward(const Task& task) {
+  device::reach(device::Phase::forward);
   const int mb = task.micro_batch, last = static_cast<int>(plan_.blocks().size()) - 1;
   const int stage = engine_.communicators.here.pipeline;
   const device::Group& group = engine_.communicators.pipeline_forward;
@@ -88,6 +82,7 @@ void Executor::forward(const Task& task) {
 }
 
 void Executor::backward(const Task& task) {
+  device::reach(device::Phase::backward);
   const int mb = task.micro_batch, last = static_cast<int>(plan_.blocks().size()) - 1;
   const int stage = engine_.communicators.here.pipeline;
   const device::Group& group = engine_.communicators.pipeline_backward;
@@ -128,7 +123,7 @@ bool Executor::allocate(int micro_batch, int block, Tensor tensor, std::string_v
 }
 
 void Executor::lose(std::string_view operator_name) {
-  event_ = OutOfMemory{engine_.communicators.world.rank(), timer_.clock().now() - started_, std::string(operator_name)};
+  event_ = OutOfMemory{engine_.communicators.world.rank(), timer_.clock().now(), std::string(operator_name)};
   start_draining();
 }
 
@@ -191,14 +186,13 @@ void Executor::track_rows_in_flight(const Task& task) {
 }
 
 /// All ranks agree on the earliest event, the loss and the loads.
-void Executor::agree(IterationOutcome& outcome, Seconds started) {
+void Executor::agree(IterationOutcome& outcome) {
   const MPI_Comm world = engine_.communicators.world.comm();
   struct {
     double seconds;
     int rank;
   } earliest{event_ ? event_->seconds.value : INFINITY, engine_.communicators.world.rank()};
   MPI_Allreduce(MPI_IN_PLACE, &earliest, 1, MPI_DOUBLE_INT, MPI_MINLOC, world);
-  outcome.record.start = started;
   if (std::isfinite(earliest.seconds)) {
     std::array<char, 64> text{};
     if (event_) std::strncpy(text.data(), event_->operator_name.c_str(), text.size() - 1);

@@ -44,7 +44,7 @@ class Executor {
   void receive(const device::Group& group, int from, device::TensorKey key);
   void send(const device::Group& group, int to, device::TensorKey key);
   void track_rows_in_flight(const Task& task);
-  void agree(IterationOutcome& outcome, Seconds started);
+  void agree(IterationOutcome& outcome);
   void count_loads(IterationOutcome& outcome);
   void check_conservation(IterationOutcome& outcome);
 
@@ -58,7 +58,6 @@ class Executor {
   std::vector<device::Transfer> transfers_;
   std::optional<OutOfMemory> event_;
   bool draining_ = false;
-  Seconds started_;
   std::int64_t rows_in_flight_ = 0, peak_rows_ = 0, balanced_in_flight_ = 0, peak_balanced_ = 0;
   std::vector<float> scratch_, previous_message_;
 };

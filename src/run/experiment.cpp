@@ -5,6 +5,7 @@
 #include <Kokkos_Core.hpp>
 
 #include "base/error.hpp"
+#include "device/fault.hpp"
 #include "device/gemm.hpp"
 #include "run/policy_run.hpp"
 #include "run/verify.hpp"
@@ -93,6 +94,7 @@ Report run_experiment(const Case& c, const Session& session) {
   report.facts = {c.tokens_per_iteration(), flops.causal, flops.noncausal, c.machine.peak_flops,
                   fmt::format("machine file {}", c.machine.name), session.world(), c.machine.restart_seconds};
   report.reasons = verify(c, session);
+  device::reach(device::Phase::measurement);
   if (report.reasons.empty()) {
     for (const std::string& policy : c.provisioning.policies) report.runs.push_back(PolicyRunner(context, policy).run());
     compare_checksums(report);

@@ -43,6 +43,7 @@ void clear_gradients(Engine& engine, LaneTimer& timer) {
 }
 
 void reduce_gradients(Engine& engine, LaneTimer& timer) {
+  device::reach(device::Phase::reduction);
   timer.set_mitigation(false);
   for (const ParameterGroup which : all_groups) {
     const GroupBuffers& group = engine.parameters.group(which);

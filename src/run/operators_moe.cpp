@@ -44,6 +44,7 @@ void grouped_gemm_swapped(device::Stream& stream, Matrix<const float> a, std::sp
 }  // namespace
 
 Seconds OperatorRunner::gate(const Call& call) {
+  device::reach(device::Phase::gate);
   const BlockContext& context = call.where.context;
   const std::int64_t k = context.shape.num_experts_per_tok, experts = context.shape.num_experts;
   const std::int64_t s = context.sequence_length;

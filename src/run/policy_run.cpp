@@ -1,6 +1,7 @@
 #include "run/policy_run.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "base/error.hpp"
@@ -100,16 +101,19 @@ void PolicyRunner::retire() {
 
 /// A cold start: everything but MPI and Kokkos goes and comes back, the weights from the snapshot.
 void PolicyRunner::restart(bool conservative) {
-  const Seconds begun = clock_.now();
+  const auto begun = std::chrono::steady_clock::now();
   retire();
   executor_.reset();
   plan_.reset();
   engine_.reset();
+  device::reach(device::Phase::restart);
   build(conservative);
   if (!device::injected(device::Fault::lost_snapshot)) engine_->parameters.restore(snapshot_);
   MPI_Barrier(MPI_COMM_WORLD);
   restarted_ = true;
-  if (!clock_.is_virtual()) measured_restart_ = clock_.now() - begun;
+  if (!clock_.is_virtual())
+    measured_restart_ = Seconds(std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count());
+  job_time_ += context_.run_case.machine.restart_seconds;
 }
 
 PolicyRun PolicyRunner::run() {
@@ -126,6 +130,8 @@ PolicyRun PolicyRunner::run() {
   while (iteration < c.training.iterations) {
     IterationOutcome outcome = executor_->run(iteration, iteration + 1);
     IterationRecord& record = outcome.record;
+    record.start = job_time_;
+    job_time_ += record.charged_seconds();
     record.policy = protocol.conservative() ? c.provisioning.fallback : name_;
     record.conservative = protocol.conservative();
     record.restarted = std::exchange(restarted_, false);
@@ -140,7 +146,11 @@ PolicyRun PolicyRunner::run() {
                                              iteration, c.provisioning.fallback, record.oom->rank, record.oom->operator_name));
         break;
       }
-      if (clock_.is_virtual()) clock_.set(record.start + record.oom->seconds + c.machine.restart_seconds);
+      if (const auto unfit = infeasibility(c, context_.schedule, *fallback_)) {
+        result.reasons.push_back(fmt::format("iteration {} ran out of memory and there is nothing to fall back to: {} {}",
+                                             iteration, c.provisioning.fallback, *unfit));
+        break;
+      }
       restart(true);
       iteration = snapshot_.completed_iterations;
       continue;
@@ -153,10 +163,7 @@ PolicyRun PolicyRunner::run() {
       snapshot_.completed_iterations = iteration;
     }
     if (rehearse) restart(false);
-    if (return_now) {
-      if (clock_.is_virtual()) clock_.set(clock_.now() + c.machine.restart_seconds);
-      restart(false);
-    }
+    if (return_now) restart(false);
   }
   retire();
   return gather(std::move(result));

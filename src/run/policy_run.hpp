@@ -66,6 +66,7 @@ class PolicyRunner {
   std::unique_ptr<Executor> executor_;
   Snapshot snapshot_;
   RankRecord mine_;
+  Seconds job_time_;  ///< all iterations as charged, and restarts
   std::optional<Seconds> measured_restart_;
   bool restarted_ = false;
 };

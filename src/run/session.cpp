@@ -6,6 +6,7 @@
 
 #include <Kokkos_Core.hpp>
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 
 #include "base/error.hpp"
@@ -18,28 +19,43 @@ int environment_number(const char* name) {
   return text != nullptr ? std::atoi(text) : 0;
 }
 
-/// Tasks that the launcher of this very process started; 0 where no launcher says so. mpirun's own variables come first:
-/// inside a batch job it may rightly start fewer ranks than the job has tasks.
-int launcher_tasks() {
-  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"})
-    if (const int tasks = environment_number(name); tasks > 0) return tasks;
-  return 0;
+/// Refuses a launcher that started several tasks of which each would see itself as a world of one. To be called before
+/// MPI starts: some MPIs abort inside MPI_Init then. mpirun's own variables come first: inside a batch job it may rightly
+/// start fewer ranks than the job has tasks.
+void check_launcher() {
+  const int tasks = environment_number("SLURM_STEP_NUM_TASKS");
+  for (const char* known : {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_SIZE"})
+    if (std::getenv(known) != nullptr) return;
+  if (tasks > 1)
+    throw EnvironmentError(fmt::format(
+        "srun started {} tasks without a process manager, so that each would run alone and print a result of its own; use "
+        "srun --mpi=pmix (srun --mpi=list shows what there is), or mpirun", tasks));
+}
+
+/// The launcher's own count against the world.
+void check_world(int world) {
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}) {
+    const int tasks = environment_number(name);
+    if (tasks > 0 && tasks != world)
+      throw EnvironmentError(fmt::format(
+          "the launcher started {} tasks ({}), but MPI sees a world of {}: launcher and library do not belong together; "
+          "use the mpirun of the MPI that the program was built with", tasks, name, world));
+  }
 }
 
 }  // namespace
 
 Session::Session() {
-  const int tasks = launcher_tasks();
+  check_launcher();
   int provided = 0;
   MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
   MPI_Comm_size(MPI_COMM_WORLD, &facts_.world);
-  if (tasks > 0 && tasks != facts_.world) {
-    const int world = facts_.world;
+  try {
+    check_world(facts_.world);
+  } catch (...) {
     MPI_Finalize();
-    throw EnvironmentError(fmt::format(
-        "the launcher started {} tasks, but MPI sees a world of {}: the tasks do not find each other. Launch with a process "
-        "manager that this MPI knows (srun --mpi=pmix, or mpirun)", tasks, world));
+    throw;
   }
   find_nodes();
   if (std::getenv("OMP_NUM_THREADS") == nullptr)
@@ -83,6 +99,13 @@ void Session::find_nodes() {
   int length = 0;
   MPI_Get_processor_name(name, &length);
   host_.assign(name, static_cast<std::size_t>(length));
+}
+
+void Session::abort(ExitCode code, std::string_view message) const {
+  fmt::print(stderr, "spillway: error: rank {} on {}: {}\n", rank_, host_, message);
+  std::fflush(stderr);
+  MPI_Abort(MPI_COMM_WORLD, static_cast<int>(code));
+  std::abort();
 }
 
 std::string Session::broadcast(const std::string& text) const {

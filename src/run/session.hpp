@@ -1,8 +1,10 @@
 #pragma once
 // MPI and Kokkos for the life of the process, and what the launcher gave this job.
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "base/error.hpp"
 #include "run/case.hpp"
 
 namespace spillway {
@@ -24,6 +26,8 @@ class Session {
   const std::vector<int>& node_of_rank() const { return node_of_rank_; }
   /// Rank 0's text reaches every rank. Collective.
   std::string broadcast(const std::string& text) const;
+  /// Says which rank and host failed and ends every rank of the job with this exit code.
+  [[noreturn]] void abort(ExitCode code, std::string_view message) const;
   /// This rank's node name.
   const std::string& host() const { return host_; }
 

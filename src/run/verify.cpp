@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "base/error.hpp"
+#include "device/fault.hpp"
 #include "run/policy_run.hpp"
 #include "run/reference_model.hpp"
 #include "workload/routing/tokens.hpp"
@@ -217,6 +218,7 @@ std::string compare_losses(const PolicyRun& run, const std::vector<double>& expe
 }  // namespace
 
 std::vector<std::string> verify(const Case& c, const Session& session) {
+  device::reach(device::Phase::verification);
   Case tiny = tiny_case(c);
   const auto routing = make_routing_source(tiny.routing, routing_problem(tiny));
   const MachineTime machine_time(tiny.machine);
