@@ -15,4 +15,12 @@ Fault parse_fault(std::string_view name) {
   throw InputError(fmt::format("fault '{}' is not known", name));
 }
 
+Phase parse_phase(std::string_view name) {
+  static constexpr std::array<std::string_view, 9> names = {"start",    "verification", "measurement", "gate",  "forward",
+                                                            "backward", "reduction",    "restart",     "report"};
+  for (std::size_t i = 0; i < names.size(); ++i)
+    if (names[i] == name) return static_cast<Phase>(i);
+  throw InputError(fmt::format("phase '{}' is not known", name));
+}
+
 }  // namespace spillway::device
