@@ -15,10 +15,14 @@ set(SPILLWAY_BLAS auto CACHE STRING "Matrix products: auto, onednn or blas")
 
 add_library(spillway_flags INTERFACE)
 target_include_directories(spillway_flags INTERFACE ${PROJECT_SOURCE_DIR}/src)
-# No contraction across statements and no reassociation: gradients are compared bit for bit.
+# No reassociation: gradients are compared bit for bit.
 target_compile_options(spillway_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion
                        -fno-fast-math -fno-math-errno $<$<BOOL:${SPILLWAY_NATIVE}>:-march=native>
                        $<$<BOOL:${SPILLWAY_WERROR}>:-Werror>)
+# GCC 12's vectorizer of straight-line code emits wrong constants with AVX-512 (seen: {10, 10, 10, 0} became four tens).
+if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+  target_compile_options(spillway_flags INTERFACE -fno-tree-slp-vectorize)
+endif()
 if(SPILLWAY_SANITIZE)
   target_compile_options(spillway_flags INTERFACE -fsanitize=${SPILLWAY_SANITIZE} -fno-omit-frame-pointer
                          -fno-sanitize-recover=all)

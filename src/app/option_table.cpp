@@ -76,6 +76,8 @@ void add_case(Rows rows) {
   rows.add("clock", {"", "virtual: time from the machine file; wall: measured time"}, &Case::clock);
   rows.add("allow_oversubscribed", {"", "let more ranks than cores run on the wall clock", {}, false},
            &Case::allow_oversubscribed);
+  rows.add("watchdog_seconds", {"s", "a rank that makes no progress for so long ends the job; 0: never", {}, false},
+           &Case::watchdog_seconds);
 }
 
 void add_model(Rows rows) {

@@ -46,6 +46,7 @@ struct Case {
   std::string name = "unnamed";
   ClockKind clock = ClockKind::virtual_time;
   bool allow_oversubscribed = false;    ///< lets more ranks than cores run on the wall clock
+  Seconds watchdog_seconds{600};        ///< a rank that makes no progress for so long ends the job; 0: never
   std::string model_name;
   ModelShape model;
   GridOptions grid;

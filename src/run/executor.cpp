@@ -1,6 +1,7 @@
 #include "run/executor.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 
@@ -77,7 +78,7 @@ void Executor::forward(const Task& task) {
     receive(group, stage - 1, {mb, 0, Tensor::block_input});
   }
   for (int b = 0; b <= last; ++b)
-    for (const Instruction& instruction : plan_.decide(mb, b).forward) carry_out(mb, b, instruction);
+    for (const Instruction& instruction : decide(mb, b).forward) carry_out(mb, b, instruction);
   if (transformer_layer(plan_.blocks()[last])) send(group, stage + 1, {mb, last, Tensor::block_output});
 }
 
@@ -95,7 +96,16 @@ void Executor::backward(const Task& task) {
   if (transformer_layer(plan_.blocks()[0])) send(group, stage - 1, {mb, 0, Tensor::d_residual});
 }
 
+/// Deciding takes wall time on either clock.
+const BlockProgram& Executor::decide(int micro_batch, int block) {
+  const auto begun = std::chrono::steady_clock::now();
+  const BlockProgram& program = plan_.decide(micro_batch, block);
+  timer_.totals().decision_seconds += Seconds(std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count());
+  return program;
+}
+
 void Executor::carry_out(int micro_batch, int block, const Instruction& instruction) {
+  if (setup_.watchdog != nullptr) setup_.watchdog->touch(name(instruction.op).data());
   for (const Tensor t : instruction.allocate)
     if (!draining_ && !allocate(micro_batch, block, t, name(instruction.op))) break;
   if (draining_) {

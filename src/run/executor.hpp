@@ -7,6 +7,7 @@
 #include "metrics/step_record.hpp"
 #include "plan/step_plan.hpp"
 #include "run/operator_runner.hpp"
+#include "run/watchdog.hpp"
 
 namespace spillway {
 
@@ -24,6 +25,7 @@ class Executor {
     const RoutingSource& routing;
     std::span<const int> node_of_rank;
     std::span<const Task> order;  ///< of this rank's stage
+    Watchdog* watchdog = nullptr;
   };
   Executor(Setup setup, Engine& engine, StepPlan& plan, device::Clock& clock);
 
@@ -38,6 +40,7 @@ class Executor {
   void backward(const Task& task);
   /// Allocates, runs, releases; drains instead once the iteration is lost.
   void carry_out(int micro_batch, int block, const Instruction& instruction);
+  const BlockProgram& decide(int micro_batch, int block);
   bool allocate(int micro_batch, int block, Tensor tensor, std::string_view for_whom);
   void lose(std::string_view operator_name);
   void start_draining();

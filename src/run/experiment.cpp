@@ -3,12 +3,14 @@
 #include <mpi.h>
 
 #include <Kokkos_Core.hpp>
+#include <algorithm>
 
 #include "base/error.hpp"
 #include "device/fault.hpp"
 #include "device/gemm.hpp"
 #include "run/policy_run.hpp"
 #include "run/verify.hpp"
+#include "workload/routing/coactivation.hpp"
 
 namespace spillway {
 namespace {
@@ -23,6 +25,40 @@ std::uint64_t shared_workload_checksum(const Case& c, const RoutingSource& routi
         sum += workload_hash(routing, problem, {i, layer, g});
   MPI_Allreduce(MPI_IN_PLACE, &sum, 1, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD);
   return sum;
+}
+
+struct CoactivationFigures {
+  std::optional<double> ochiai, distinct_nodes;
+};
+
+/// Co-activation of the first iteration's first micro-batch, mean over layers; empty without experts, and without the
+/// nodes of an expert group where experts do not divide over them.
+CoactivationFigures measure_coactivation(const RunContext& context) {
+  const Case& c = context.run_case;
+  CoactivationFigures figures;
+  if (c.model.moe_layers() == 0 || context.session.rank() != 0) return figures;
+  const Grid grid(c.grid);
+  std::vector<int> nodes;
+  for (int i = 0; i < grid.expert(); ++i) nodes.push_back(context.node_of_rank[grid.expert_rank(0, 0, i)]);
+  std::sort(nodes.begin(), nodes.end());
+  const NodeBlocks blocks{c.model.num_experts, std::unique(nodes.begin(), nodes.end()) - nodes.begin()};
+  const std::int64_t k = c.model.num_experts_per_tok, sequences = c.grid.data_parallel * c.training.micro_batch_size;
+  double ochiai = 0, distinct = 0;
+  std::vector<std::int32_t> choices(c.training.sequence_length * k);
+  for (std::int64_t layer = c.model.first_k_dense_replace; layer < c.model.num_hidden_layers; ++layer) {
+    Coactivation pairs(c.model.num_experts);
+    for (std::int64_t g = 0; g < sequences; ++g) {
+      context.routing.choices({0, layer, g}, choices);
+      pairs.add(choices, k);
+      if (c.model.num_experts % blocks.nodes == 0)
+        distinct += distinct_nodes_per_token(choices, k, blocks) / static_cast<double>(sequences);
+    }
+    ochiai += pairs.ochiai_mean();
+  }
+  const auto layers = static_cast<double>(c.model.moe_layers());
+  figures.ochiai = ochiai / layers;
+  if (c.model.num_experts % blocks.nodes == 0) figures.distinct_nodes = distinct / layers;
+  return figures;
 }
 
 nlohmann::ordered_json environment(const Session& session, const Case& c) {
@@ -81,8 +117,11 @@ void share_reasons(Report& report, const Session& session) {
 Report run_experiment(const Case& c, const Session& session) {
   const MachineTime machine_time(c.machine);
   const auto routing = make_routing_source(c.routing, routing_problem(c));
-  const RunContext context =
+  Watchdog watchdog(c.watchdog_seconds, fmt::format("rank {} on {}", session.rank(), session.host()));
+  RunContext context =
       make_context(c, session, *routing, c.clock == ClockKind::virtual_time ? &machine_time : nullptr);
+
+  context.watchdog = &watchdog;
 
   Report report;
   report.virtual_clock = c.clock == ClockKind::virtual_time;
@@ -93,10 +132,15 @@ Report run_experiment(const Case& c, const Session& session) {
   const TokenFlops flops = model_flops_per_token(c.model, c.training.sequence_length);
   report.facts = {c.tokens_per_iteration(), flops.causal, flops.noncausal, c.machine.peak_flops,
                   fmt::format("machine file {}", c.machine.name), session.world(), c.machine.restart_seconds};
-  report.reasons = verify(c, session);
+  report.reasons = verify(c, session, watchdog);
   device::reach(device::Phase::measurement);
   if (report.reasons.empty()) {
-    for (const std::string& policy : c.provisioning.policies) report.runs.push_back(PolicyRunner(context, policy).run());
+    const CoactivationFigures measured = measure_coactivation(context);
+    for (const std::string& policy : c.provisioning.policies) {
+      report.runs.push_back(PolicyRunner(context, policy).run());
+      report.runs.back().ochiai_mean = measured.ochiai;
+      report.runs.back().distinct_nodes_per_token = measured.distinct_nodes;
+    }
     compare_checksums(report);
   }
   if (session.rank() != 0) {

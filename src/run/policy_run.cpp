@@ -1,5 +1,7 @@
 #include "run/policy_run.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <utility>
@@ -89,7 +91,7 @@ void PolicyRunner::build(bool conservative) {
   plan_ = std::make_unique<StepPlan>(blocks_, policy);
   const auto& order = context_.schedule[engine_->communicators.here.pipeline];
   executor_ = std::make_unique<Executor>(
-      Executor::Setup{context_.run_case, context_.routing, context_.node_of_rank, order}, *engine_, *plan_, clock_);
+      Executor::Setup{context_.run_case, context_.routing, context_.node_of_rank, order, context_.watchdog}, *engine_, *plan_, clock_);
 }
 
 /// Notes the peaks of this life of the rank before it ends.
@@ -130,6 +132,7 @@ PolicyRun PolicyRunner::run() {
   while (iteration < c.training.iterations) {
     IterationOutcome outcome = executor_->run(iteration, iteration + 1);
     IterationRecord& record = outcome.record;
+    show_progress(iteration);
     record.start = job_time_;
     job_time_ += record.charged_seconds();
     record.policy = protocol.conservative() ? c.provisioning.fallback : name_;
@@ -167,6 +170,13 @@ PolicyRun PolicyRunner::run() {
   }
   retire();
   return gather(std::move(result));
+}
+
+/// On terminals only, and not during the verification.
+void PolicyRunner::show_progress(std::int64_t iteration) const {
+  if (context_.rehearsal || context_.session.rank() != 0 || isatty(STDERR_FILENO) == 0) return;
+  const std::int64_t last = context_.run_case.training.iterations - 1;
+  fmt::print(stderr, "\r{:<12} iteration {} of {}{}", name_, iteration + 1, last + 1, iteration == last ? "\n" : "");
 }
 
 /// Rank 0 receives every rank's record.

@@ -7,6 +7,7 @@
 #include "plan/restart_protocol.hpp"
 #include "run/executor.hpp"
 #include "run/session.hpp"
+#include "run/watchdog.hpp"
 
 namespace spillway {
 
@@ -18,6 +19,7 @@ struct RunContext {
   const device::TimeModel* time_model;      ///< null on the wall clock
   std::vector<int> node_of_rank;            ///< modelled nodes on the virtual clock, real ones on the wall clock
   Schedule schedule;
+  Watchdog* watchdog = nullptr;
   /// Of the verification: freed memory is poisoned, and a policy with a cap restarts after its first iteration.
   bool rehearsal = false;
 };
@@ -54,6 +56,7 @@ class PolicyRunner {
   void build(bool conservative);
   void restart(bool conservative);
   void retire();
+  void show_progress(std::int64_t iteration) const;
   PolicyRun gather(PolicyRun run) const;
 
   const RunContext& context_;

@@ -10,6 +10,7 @@
 #include "device/fault.hpp"
 #include "run/policy_run.hpp"
 #include "run/reference_model.hpp"
+#include "workload/routing/bursts.hpp"
 #include "workload/routing/tokens.hpp"
 
 namespace spillway {
@@ -61,10 +62,11 @@ Case tiny_case(const Case& full) {
   tiny.routing.burst_length = 1;
   tiny.routing.burst_fraction = 0.5;
   tiny.routing.hot_share = 0.5;
-  for (tiny.routing.seed = 1; tiny.routing.seed < 64; ++tiny.routing.seed) {
-    const auto source = make_routing_source(tiny.routing, routing_problem(tiny));
-    if (!source->in_burst(0) && source->in_burst(1)) break;
-  }
+  const auto calm_then_hot = [&tiny] {
+    const BurstSchedule bursts(tiny.routing.seed, tiny.routing.burst_length, tiny.routing.burst_fraction);
+    return !bursts.burst(0) && bursts.burst(1);
+  };
+  while (!calm_then_hot()) ++tiny.routing.seed;
   return tiny;
 }
 
@@ -217,7 +219,7 @@ std::string compare_losses(const PolicyRun& run, const std::vector<double>& expe
 
 }  // namespace
 
-std::vector<std::string> verify(const Case& c, const Session& session) {
+std::vector<std::string> verify(const Case& c, const Session& session, Watchdog& watchdog) {
   device::reach(device::Phase::verification);
   Case tiny = tiny_case(c);
   const auto routing = make_routing_source(tiny.routing, routing_problem(tiny));
@@ -228,6 +230,7 @@ std::vector<std::string> verify(const Case& c, const Session& session) {
   // 1. plain, without a cap, against the serial reference
   RunContext context = make_context(tiny, session, *routing, time);
   context.rehearsal = true;
+  context.watchdog = &watchdog;
   PolicyRunner plain(context, "oracle");
   const PolicyRun plain_run = plain.run();
   const Reference expected = reference(tiny, *routing);
