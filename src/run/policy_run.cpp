@@ -94,6 +94,16 @@ void PolicyRunner::build(bool conservative) {
       Executor::Setup{context_.run_case, context_.routing, context_.node_of_rank, order, context_.watchdog}, *engine_, *plan_, clock_);
 }
 
+/// Measured seconds shall not hold first touches of memory: one iteration is run and forgotten before the wall clock
+/// counts.
+void PolicyRunner::warm_up() {
+  const bool completed = executor_->run(0, 1).record.completed();
+  if (completed)
+    engine_->parameters.initialize(context_.run_case.training.seed, engine_->communicators.here);
+  else
+    build(false);
+}
+
 /// Notes the peaks of this life of the rank before it ends.
 void PolicyRunner::retire() {
   mine_.peak.include(engine_->arena.ledger());
@@ -127,6 +137,7 @@ PolicyRun PolicyRunner::run() {
 
   RestartProtocol protocol({c.provisioning.calm_imbalance, static_cast<int>(c.provisioning.calm_iterations)});
   build(false);
+  if (!clock_.is_virtual() && !context_.rehearsal) warm_up();
   if (primary_->obeys_cap()) engine_->parameters.save(snapshot_);
   std::int64_t iteration = 0;
   while (iteration < c.training.iterations) {

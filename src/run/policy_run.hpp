@@ -54,6 +54,7 @@ class PolicyRunner {
 
  private:
   void build(bool conservative);
+  void warm_up();
   void restart(bool conservative);
   void retire();
   void show_progress(std::int64_t iteration) const;
