@@ -82,6 +82,9 @@ PolicyRunner::PolicyRunner(const RunContext& context, std::string policy)
 }
 
 void PolicyRunner::build(bool conservative) {
+  executor_.reset();
+  plan_.reset();
+  engine_.reset();
   const Policy& policy = conservative ? *fallback_ : *primary_;
   device::ArenaOptions memory;
   memory.cap = policy.obeys_cap() ? context_.run_case.memory.cap : no_cap;
@@ -115,9 +118,6 @@ void PolicyRunner::retire() {
 void PolicyRunner::restart(bool conservative) {
   const auto begun = std::chrono::steady_clock::now();
   retire();
-  executor_.reset();
-  plan_.reset();
-  engine_.reset();
   device::reach(device::Phase::restart);
   build(conservative);
   if (!device::injected(device::Fault::lost_snapshot)) engine_->parameters.restore(snapshot_);
