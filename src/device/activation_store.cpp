@@ -28,14 +28,14 @@ void ActivationStore::release(TensorKey key) {
   Slot& s = slot(key);
   ensure(s.data != nullptr, "{} of micro-batch {}, block {} is released, but not there", name(key.tensor), key.micro_batch,
          key.block);
-  if (s.rows * s.cols > 0) arena_.release(s.data);
+  arena_.release(s.data);
   s.data = nullptr;
 }
 
 void ActivationStore::release_when(TensorKey key, std::function<bool()> idle) {
   Slot& s = slot(key);
   ensure(s.data != nullptr, "{} of micro-batch {} is released, but not there", name(key.tensor), key.micro_batch);
-  if (s.rows * s.cols > 0) arena_.release_when(s.data, std::move(idle));
+  arena_.release_when(s.data, std::move(idle));
   s.data = nullptr;
 }
 
@@ -49,7 +49,7 @@ Matrix<float> ActivationStore::get(TensorKey key) const {
 void ActivationStore::clear() {
   for (Slot& s : slots_)
     if (s.data != nullptr) {
-      if (s.rows * s.cols > 0) arena_.release(s.data);
+      arena_.release(s.data);
       s.data = nullptr;
     }
 }

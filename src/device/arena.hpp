@@ -27,9 +27,11 @@ class Arena {
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
-  /// Null when the block would exceed the cap. Zero bytes cost nothing and give a pointer that must not be read.
-  /// The contents are undefined. Throws EnvironmentError when the backing itself is exhausted.
+  /// Null when the block would exceed the cap. Zero bytes cost nothing and give a pointer, the same every time, that must
+  /// not be read. The contents are undefined. Throws EnvironmentError when the backing itself is exhausted.
   void* allocate(Category category, Bytes bytes);
+  /// Throws InternalError for what is not a live block (released twice, or never allocated). Blocks of zero bytes may be
+  /// released any number of times.
   void release(void* block);
   /// Off the ledger at once, but its space is not given to anybody before `idle` says so (a message still reads it).
   void release_when(void* block, std::function<bool()> idle);
@@ -52,7 +54,10 @@ class Arena {
   std::int64_t take_hole(std::int64_t size);
   void give_hole(std::int64_t offset, std::int64_t size);
   void collect_idle();
-  Live forget(void* block);
+  /// Takes a live block off the ledger; returns its rounded size.
+  std::int64_t forget(void* block);
+  /// What a block of zero bytes gets: just past the backing, so that it is nobody's block.
+  void* nothing() const { return base_ + options_.backing.value; }
 
   ArenaOptions options_;
   ByteLedger ledger_;

@@ -12,12 +12,13 @@
 
 namespace spillway::device {
 
-/// Rows for every member of the group, and one fp32 number beside each row where `sent_weight` is set.
+/// Rows for every member of the group, and one fp32 number beside each row where all members say `weighted`.
 struct RowExchange {
   Matrix<const float> sent;                       ///< [sum of sent_rows, h], by destination
   std::span<const std::int64_t> sent_rows;        ///< per member; zero is fine
   Matrix<float> received;                         ///< [sum of received_rows, h], by source
   std::span<const std::int64_t> received_rows;
+  bool weighted = false;                          ///< never told from the pointers: a member without rows may have none
   const float* sent_weight = nullptr;             ///< [rows sent]
   float* received_weight = nullptr;               ///< [rows received]
 };

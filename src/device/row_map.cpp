@@ -1,11 +1,16 @@
 #include "device/row_map.hpp"
 
-#include <numeric>
+#include <limits>
 
 #include "base/error.hpp"
 
 namespace spillway::device {
 namespace {
+
+/// Row numbers and elements of the router state are 32-bit.
+void check_fits(std::int64_t count, const char* what) {
+  ensure(count <= std::numeric_limits<std::int32_t>::max(), "row map: {} {} do not fit 32-bit numbers", count, what);
+}
 
 /// 1. what leaves: a counting sort of the slots by expert
 void plan_sending(RowMap& map, Matrix<const std::int64_t> table, int me) {
@@ -17,6 +22,8 @@ void plan_sending(RowMap& map, Matrix<const std::int64_t> table, int me) {
          map.tokens, map.choices_per_token);
   const std::vector<std::int64_t> first = next;
   const std::int64_t slots = map.tokens * map.choices_per_token;
+  check_fits(slots, "rows sent");
+  check_fits(2 * map.tokens * experts, "elements of the router state");
   map.position.resize(slots);
   map.slot_of_sent.resize(slots);
   map.token_of_sent.resize(slots);
@@ -24,6 +31,7 @@ void plan_sending(RowMap& map, Matrix<const std::int64_t> table, int me) {
   map.weight_of_slot.resize(slots);
   for (std::int64_t slot = 0; slot < slots; ++slot) {
     const std::int64_t token = slot / map.choices_per_token, expert = map.choices[slot];
+    ensure(expert >= 0 && expert < experts, "token {} chooses expert {} of {}", token, expert, experts);
     const std::int64_t row = next[expert]++;
     ensure(row < first[expert + 1], "gate table: expert {} got more tokens than the {} announced", expert,
            first[expert + 1] - first[expert]);
@@ -54,6 +62,7 @@ void plan_receiving(RowMap& map, Matrix<const std::int64_t> table, int me) {
     map.offsets[g + 1] = at;
     if (map.offsets[g + 1] > map.offsets[g]) ++map.active_experts;
   }
+  check_fits(at, "rows received");
   map.expert_order.reserve(at);
   for (std::int64_t source = 0; source < table.rows; ++source)
     for (std::int64_t g = 0; g < local; ++g)

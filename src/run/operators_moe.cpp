@@ -90,7 +90,7 @@ Seconds OperatorRunner::gate(const Call& call) {
 
 Seconds OperatorRunner::exchange(const Call& call, const device::RowExchange& x, Seconds ready) {
   const device::Group& group = expert_group(call.instruction);
-  const std::int64_t row_bytes = x.sent.cols * 4 + (x.sent_weight != nullptr ? 4 : 0);
+  const std::int64_t row_bytes = x.sent.cols * 4 + (x.weighted ? 4 : 0);
   const auto& ranks = group.world_ranks();
   for (int i = 0; i < group.size(); ++i) {
     if (i == group.rank()) continue;
@@ -118,7 +118,7 @@ Seconds OperatorRunner::dispatch_forward(const Call& call) {
   if (!alone) {
     const Matrix<float> in = t(reorders ? Tensor::received_rows : Tensor::fc1_input);
     const Tensor in_weight = reorders ? Tensor::received_weight : Tensor::row_weight;
-    end = exchange(call, {rows, m.sent_rows, in, m.received_rows, weights ? t(Tensor::slot_weight).data : nullptr,
+    end = exchange(call, {rows, m.sent_rows, in, m.received_rows, weights, weights ? t(Tensor::slot_weight).data : nullptr,
                           weights ? t(in_weight).data : nullptr}, end);
   }
   if (reorders)
@@ -151,7 +151,8 @@ Seconds OperatorRunner::dispatch_backward(const Call& call) {
   if (!alone) {
     const Tensor out_weight = reorders ? Tensor::received_weight : Tensor::d_row_weight;
     end = exchange(call, {t(reorders ? Tensor::received_rows : Tensor::d_fc1_input), m.received_rows, t(Tensor::sent_rows),
-                          m.sent_rows, weights ? t(out_weight).data : nullptr, weights ? t(Tensor::slot_weight).data : nullptr},
+                          m.sent_rows, weights, weights ? t(out_weight).data : nullptr,
+                          weights ? t(Tensor::slot_weight).data : nullptr},
                    end);
   }
   return timer_.compute(end, [&] {
@@ -306,8 +307,7 @@ void OperatorRunner::drain(int micro_batch, int block, const Instruction& instru
   float* out_data = scratch_out_.data();
   float* in_data = scratch_in_.data();
   exchange(call, {{out_data, out, h}, to_experts ? m.sent_rows : m.received_rows, {in_data, in, h},
-                  to_experts ? m.received_rows : m.sent_rows, weights ? out_data + out * h : nullptr,
-                  weights ? in_data + in * h : nullptr}, Seconds(0));
+                  to_experts ? m.received_rows : m.sent_rows, weights, out_data + out * h, in_data + in * h}, Seconds(0));
 }
 
 }  // namespace spillway

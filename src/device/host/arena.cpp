@@ -30,7 +30,7 @@ Arena::Arena(ArenaOptions options) : options_(options), ledger_(options.alignmen
 Arena::~Arena() { munmap(base_, static_cast<std::size_t>(options_.backing.value)); }
 
 void* Arena::allocate(Category category, Bytes bytes) {
-  if (bytes.value == 0) return base_;
+  if (bytes.value == 0) return nothing();
   const Bytes rounded = round_up(bytes, options_.alignment);
   if (ledger_.live() + rounded > options_.cap) return nullptr;
   collect_idle();
@@ -41,26 +41,24 @@ void* Arena::allocate(Category category, Bytes bytes) {
 }
 
 void Arena::release(void* block) {
-  const auto found = live_.find(block);
-  if (found == live_.end()) return;  // a block of zero bytes
-  const std::int64_t size = round_up(found->second.asked, options_.alignment).value;
-  forget(block);
-  if (options_.poison_freed) std::memset(block, 0xFF, static_cast<std::size_t>(size));
+  if (block == nothing()) return;
+  const std::int64_t size = forget(block);
   give_hole(static_cast<char*>(block) - base_, size);
 }
 
 void Arena::release_when(void* block, std::function<bool()> idle) {
-  if (!live_.contains(block)) return;
-  const std::int64_t size = round_up(forget(block).asked, options_.alignment).value;
+  if (block == nothing()) return;
+  const std::int64_t size = forget(block);
   busy_.push_back({static_cast<char*>(block) - base_, size, std::move(idle)});
 }
 
-Arena::Live Arena::forget(void* block) {
+std::int64_t Arena::forget(void* block) {
   const auto found = live_.find(block);
-  const Live live = found->second;
-  ledger_.remove(live.category, live.asked);
+  ensure(found != live_.end(), "memory at {} is released, but no live block begins there", block);
+  const auto [category, asked] = found->second;
+  ledger_.remove(category, asked);
   live_.erase(found);
-  return live;
+  return round_up(asked, options_.alignment).value;
 }
 
 void Arena::collect_idle() {
@@ -85,6 +83,7 @@ std::int64_t Arena::take_hole(std::int64_t size) {
 }
 
 void Arena::give_hole(std::int64_t offset, std::int64_t size) {
+  if (options_.poison_freed) std::memset(base_ + offset, 0xFF, static_cast<std::size_t>(size));
   auto next = holes_.lower_bound(offset);
   if (next != holes_.end() && offset + size == next->first) {
     size += next->second;

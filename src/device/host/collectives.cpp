@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "base/error.hpp"
+#include "device/host/row_layout.hpp"
 
 namespace spillway::device {
 namespace {
@@ -23,26 +24,6 @@ class RowType {
 
  private:
   MPI_Datatype type_ = MPI_DATATYPE_NULL;
-};
-
-int to_count(std::int64_t rows) {
-  ensure(rows >= 0 && rows <= std::numeric_limits<int>::max(), "{} rows do not fit an MPI count", rows);
-  return static_cast<int>(rows);
-}
-
-/// Counts and displacements in rows.
-struct Layout {
-  explicit Layout(std::span<const std::int64_t> rows) : counts(rows.size()), displacements(rows.size()) {
-    std::int64_t at = 0;
-    for (std::size_t i = 0; i < rows.size(); ++i) {
-      counts[i] = to_count(rows[i]);
-      displacements[i] = to_count(at);
-      at += rows[i];
-    }
-    total = at;
-  }
-  std::vector<int> counts, displacements;
-  std::int64_t total = 0;
 };
 
 /// Start and end of a collective on the virtual clock: it starts when the last member can, lasts as long as the bytes
@@ -72,7 +53,7 @@ constexpr int payload_tag(int tag) { return 2 * tag + 1; }
 
 Interval all_to_all(Clock& clock, const Group& group, const RowExchange& x, Seconds ready) {
   const Seconds start = clock.network_start(ready);
-  const Layout sent(x.sent_rows), received(x.received_rows);
+  const RowLayout sent(x.sent_rows), received(x.received_rows);
   ensure(sent.total == x.sent.rows && received.total == x.received.rows,
          "all-to-all: counts say {} rows out and {} in, the buffers hold {} and {}", sent.total, received.total,
          x.sent.rows, x.received.rows);
@@ -80,7 +61,7 @@ Interval all_to_all(Clock& clock, const Group& group, const RowExchange& x, Seco
   MPI_Alltoallv(x.sent.data, sent.counts.data(), sent.displacements.data(), row.get(), x.received.data,
                 received.counts.data(), received.displacements.data(), row.get(), group.comm());
   Bytes bytes = x.received.bytes();
-  if (x.sent_weight != nullptr) {
+  if (x.weighted) {
     MPI_Alltoallv(x.sent_weight, sent.counts.data(), sent.displacements.data(), MPI_FLOAT, x.received_weight,
                   received.counts.data(), received.displacements.data(), MPI_FLOAT, group.comm());
     bytes += Bytes(received.total * static_cast<std::int64_t>(sizeof(float)));
