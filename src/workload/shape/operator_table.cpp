@@ -58,7 +58,8 @@ void append_experts(std::vector<OperatorRow>& table, const BlockContext& c) {
     if (!ordered_on_arrival) both_ways.push_back(T::received_weight);
   }
 
-  table.push_back({Op::gate, {}, {}, Collective::gate_table});
+  // The table needs the router's choices, and rows can be placed only once it is there: whoever reads the state waits.
+  table.push_back({Op::gate, {{T::router_state}, {T::router_state}, {}}, {}, Collective::gate_table});
   OperatorRow dispatch{Op::dispatch,
                        {{T::mlp_norm_output, T::router_state}, {T::fc1_input}, both_ways},
                        {{T::d_fc1_input}, {T::d_mlp_norm_output}, both_ways},
