@@ -11,9 +11,36 @@
 #include "run/policy_run.hpp"
 #include "run/verify.hpp"
 #include "workload/routing/coactivation.hpp"
+#include "workload/routing/presets.hpp"
+#include "workload/routing/trace.hpp"
 
 namespace spillway {
 namespace {
+
+/// One rank reads the recording, all replay it.
+std::unique_ptr<RoutingSource> shared_trace(const Case& c, const Session& session) {
+  Trace trace;
+  nlohmann::json packed;
+  if (session.rank() == 0) {
+    trace = read_trace(c.routing.trace);
+    packed = {trace.iterations, trace.layers, trace.tokens};
+  }
+  packed = nlohmann::json::parse(session.broadcast(packed.dump()));
+  trace = {packed.at(0), packed.at(1), packed.at(2)};
+  return std::make_unique<TraceRouting>(std::move(trace), c.routing, routing_problem(c));
+}
+
+/// The case's routing; a model without experts never asks, but all code takes a source.
+std::unique_ptr<RoutingSource> shared_routing(const Case& c, const Session& session) {
+  if (find_preset(c.routing.preset).recorded) return shared_trace(c, session);
+  RoutingProblem problem = routing_problem(c);
+  if (c.model.moe_layers() > 0) return make_routing_source(c.routing, problem);
+  problem.num_experts = problem.num_experts_per_tok = 1;
+  RoutingOptions none;
+  none.preset = "balanced";
+  none.reference_ranks = 1;
+  return make_routing_source(none, problem);
+}
 
 /// Sum over all iterations, layers and sequences; every rank takes its part of the sequences.
 std::uint64_t shared_workload_checksum(const Case& c, const RoutingSource& routing, const Session& session) {
@@ -116,7 +143,7 @@ void share_reasons(Report& report, const Session& session) {
 
 Report run_experiment(const Case& c, const Session& session) {
   const MachineTime machine_time(c.machine);
-  const auto routing = make_routing_source(c.routing, routing_problem(c));
+  const auto routing = shared_routing(c, session);
   Watchdog watchdog(c.watchdog_seconds, fmt::format("rank {} on {}", session.rank(), session.host()));
   RunContext context =
       make_context(c, session, *routing, c.clock == ClockKind::virtual_time ? &machine_time : nullptr);
