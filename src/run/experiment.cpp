@@ -65,8 +65,8 @@ CoactivationFigures measure_coactivation(const RunContext& context) {
   CoactivationFigures figures;
   if (c.model.moe_layers() == 0 || context.session.rank() != 0) return figures;
   const Grid grid(c.grid);
-  std::vector<int> nodes;
-  for (int i = 0; i < grid.expert(); ++i) nodes.push_back(context.node_of_rank[grid.expert_rank(0, 0, i)]);
+  std::vector<int> nodes(grid.expert());
+  for (int i = 0; i < grid.expert(); ++i) nodes[i] = context.node_of_rank[grid.expert_rank(0, 0, i)];
   std::sort(nodes.begin(), nodes.end());
   const NodeBlocks blocks{c.model.num_experts, std::unique(nodes.begin(), nodes.end()) - nodes.begin()};
   const std::int64_t k = c.model.num_experts_per_tok, sequences = c.grid.data_parallel * c.training.micro_batch_size;
