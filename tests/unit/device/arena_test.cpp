@@ -89,6 +89,8 @@ TEST(Arena, ReservedIsTheHighestAddressEverUsed) {
   arena.allocate(category, Bytes(512));  // does not fit the hole of 256
   EXPECT_EQ(arena.reserved(), Bytes(1024));
   EXPECT_EQ(arena.ledger().live(), Bytes(768));
+  arena.allocate(category, Bytes(256));  // does
+  EXPECT_EQ(arena.reserved(), Bytes(1024));
   arena.reset_peaks();
   EXPECT_EQ(arena.reserved(), Bytes(1024)) << "address space once used stays used";
 }
