@@ -72,8 +72,15 @@ def row(benchmark):
     return f"| {name} | {benchmark['real_time']:.4g} {benchmark['time_unit']} | {', '.join(counters)} |"
 
 
+def load(name, results):
+    """How busy the machine was when a program began: processes that ran or wanted to, mean over a minute."""
+    averages = results["context"].get("load_avg", [])
+    return f"{name} {averages[0]:.1f}" if averages else f"{name} unknown"
+
+
 def main(build, files):
     build = pathlib.Path(build)
+    programs = {pathlib.Path(file).stem: anonymous(pathlib.Path(file)) for file in files}
     print("# Benchmark results\n")
     print("Written by `make bench`; the JSON files beside this page hold every figure.\n")
     print(f"- machine: {cpu_model()}, {os.cpu_count()} logical cores, {platform.system()}")
@@ -81,10 +88,11 @@ def main(build, files):
     print(f"- compiler: {first_line(cached(build, 'CMAKE_CXX_COMPILER'), '--version')}, "
           f"{cached(build, 'CMAKE_BUILD_TYPE')}, native tuning {cached(build, 'SPILLWAY_NATIVE')}")
     print(f"- Kokkos {kokkos_version(build)}; matrix products: {gemm_library(build)}")
-    print(f"- Spillway: {first_line('git', 'describe', '--always', '--dirty')}\n")
+    print(f"- Spillway: {first_line('git', 'describe', '--always', '--dirty')}")
+    print(f"- load average when each program started: {', '.join(load(*entry) for entry in programs.items())}\n")
     print("| benchmark | time | counters |\n|---|---|---|")
-    for file in files:
-        for benchmark in anonymous(pathlib.Path(file))["benchmarks"]:
+    for results in programs.values():
+        for benchmark in results["benchmarks"]:
             print(row(benchmark))
 
 
