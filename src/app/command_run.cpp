@@ -2,12 +2,14 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <cstdio>
 #include <filesystem>
 #include <memory>
 
 #include "app/commands.hpp"
 #include "app/option_table.hpp"
 #include "app/resolution.hpp"
+#include "device/fault.hpp"
 #include "metrics/atomic_file.hpp"
 #include "metrics/hash.hpp"
 #include "metrics/report_csv.hpp"
@@ -64,19 +66,25 @@ ExitCode launch(const RunRequest& request) {
     return ExitCode::valid;
   }
   const Session session;
+  device::reach(device::Phase::start);
   const Resolution mine = session.rank() == 0 ? resolve(request, session.facts()) : Resolution{};
   const Resolution agreed = unpack(session.broadcast(session.rank() == 0 ? pack(mine) : ""));
-  const Case c = agreed_case(agreed, session.rank() == 0);
+  // Said while the session lasts: a launcher ends the first rank as soon as another has left with an error.
+  if (session.rank() == 0 && agreed.code != ExitCode::valid) fmt::print(stderr, "spillway: error: {}\n", agreed.text);
+  const Case c = agreed_case(agreed, false);
 
   Report report = run_or_abort(c, session);
+  device::reach(device::Phase::report);
   const bool valid = invalid_reasons(report).empty();
   if (session.rank() == 0) {
     report.config = config_json(c);
     report.hash = result_hash(comparable_text(c));
     const std::vector<Evaluation> evaluations = evaluate(report);
     fmt::print("{}", report_text(report, evaluations));
+    std::fflush(stdout);  // shown even where it cannot be written
     write_results(report, evaluations, request, agreed.folder);
     fmt::print("results in {}\n", agreed.folder);
+    std::fflush(stdout);
   }
   return valid ? ExitCode::valid : ExitCode::invalid;
 }

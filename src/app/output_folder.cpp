@@ -6,6 +6,7 @@
 #include <ctime>
 
 #include "base/error.hpp"
+#include "metrics/atomic_file.hpp"
 
 namespace spillway::app {
 namespace fs = std::filesystem;
@@ -39,6 +40,9 @@ void create_output_folder(const fs::path& folder) {
   std::error_code error;
   fs::create_directories(folder, error);
   if (error) throw EnvironmentError(fmt::format("--output {}: cannot create it: {}", folder.string(), error.message()));
+  const fs::path probe = folder / ".probe";
+  write_atomically(probe, std::string(4096, ' '));  // a full disk or a read-only folder is better known now
+  fs::remove(probe, error);
 }
 
 }  // namespace spillway::app

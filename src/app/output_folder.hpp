@@ -12,7 +12,7 @@ std::filesystem::path default_output_folder(const std::string& case_name);
 /// Throws InputError if `folder` is a file or holds results (JSON or CSV files) already.
 void check_output_folder(const std::filesystem::path& folder);
 
-/// Checks and creates `folder`. Throws EnvironmentError where that is not possible.
+/// Checks and creates `folder` and tries to write there. Throws EnvironmentError where that is not possible.
 void create_output_folder(const std::filesystem::path& folder);
 
 }  // namespace spillway::app

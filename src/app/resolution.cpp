@@ -10,6 +10,7 @@ Resolution resolve(const RunRequest& request, const LaunchFacts& facts) {
   try {
     const Case c = read_case(request.source);
     validate_real_run(c, facts);
+    if (c.model.moe_layers() > 0) make_routing_source(c.routing, routing_problem(c));  // refuses what cannot be met
     Resolution resolution{ExitCode::valid, canonical_text(c), ""};
     if (!request.output.empty()) check_output_folder(request.output);
     if (!request.validate_only) {
