@@ -56,8 +56,8 @@ void reduce_gradients(Engine& engine, LaneTimer& timer) {
     Seconds ready = timer.clock().compute_lane();
     for (std::int64_t at = 0; at < length; at += piece) {
       const std::int64_t n = std::min(piece, length - at);
-      std::vector<const float*> pieces;
-      for (int i = 0; i < ranks.size(); ++i) pieces.push_back(group.gradients + i * length + at);
+      std::vector<const float*> pieces(ranks.size());
+      for (int i = 0; i < ranks.size(); ++i) pieces[i] = group.gradients + i * length + at;
       const device::Interval sent = device::exchange_pieces(timer.clock(), ranks, pieces, n, received, ready);
       timer.waits_for(LaneTimer::Waits::collective);
       const Matrix<float> sum = {group.gradients + ranks.rank() * length + at, 1, n};
@@ -85,8 +85,8 @@ void apply_optimizer(Engine& engine, LaneTimer& timer, const TrainingOptions& tr
     });
     if (ranks.size() == 1) continue;
     for (std::int64_t at = 0; at < length; at += reduction_piece) {
-      std::vector<float*> pieces;
-      for (int i = 0; i < ranks.size(); ++i) pieces.push_back(group.values + i * length + at);
+      std::vector<float*> pieces(ranks.size());
+      for (int i = 0; i < ranks.size(); ++i) pieces[i] = group.values + i * length + at;
       ready = device::gather_pieces(timer.clock(), ranks, pieces, std::min(reduction_piece, length - at), ready).end;
       timer.waits_for(LaneTimer::Waits::collective);
     }

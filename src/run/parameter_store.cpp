@@ -65,7 +65,7 @@ void ParameterStore::initialize(std::uint64_t seed, const Coordinates& here) {
       std::fill_n(values.data, values.size(), 1.0f);
       continue;
     }
-    const auto layer = static_cast<std::uint64_t>(blocks_[block].layer + 1);
+    const auto layer = static_cast<std::uint64_t>(blocks_[block].layer) + 1;
     const std::int64_t first = place.shape.group == ParameterGroup::expert ? here.expert * values.size() : 0;
     device::ops::initialize_normal(values, mix(seed, static_cast<std::uint64_t>(parameter), layer),
                                    place.shape.standard_deviation, static_cast<std::uint64_t>(first));
