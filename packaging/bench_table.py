@@ -89,7 +89,8 @@ def main(build, files):
           f"{cached(build, 'CMAKE_BUILD_TYPE')}, native tuning {cached(build, 'SPILLWAY_NATIVE')}")
     print(f"- Kokkos {kokkos_version(build)}; matrix products: {gemm_library(build)}")
     print(f"- Spillway: {first_line('git', 'describe', '--always', '--dirty')}")
-    print(f"- load average when each program started: {', '.join(load(*entry) for entry in programs.items())}\n")
+    print(f"- load average when each program started: {', '.join(load(*entry) for entry in programs.items())}; "
+          f"niceness {os.nice(0)}\n")
     print("| benchmark | time | counters |\n|---|---|---|")
     for results in programs.values():
         for benchmark in results["benchmarks"]:

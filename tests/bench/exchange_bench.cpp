@@ -223,7 +223,7 @@ double quantile(std::vector<double> values, double q) {
 }
 
 /// `ratio`: time of the primitives over ours, median over iterations, with its quartiles; `ratio_of_best`: of the tenth
-/// percentiles of either time, which a busy machine spoils less. `alltoallv_share`: time of bare MPI_Alltoallv over ours.
+/// percentiles of either time, which a busy machine spoils less. `alltoallv_share`: bare MPI_Alltoallv over ours.
 void exchange(benchmark::State& state, const Session& session, bool skewed) {
   const Case c = one_layer(skewed);
   const auto routing = make_routing_source(c.routing, routing_problem(c));

@@ -1,5 +1,5 @@
-// A whole training iteration of one rank on the wall clock, optimizer included, against what the same core reaches in big
-// square matrix products in the same run. The case is inputs/runs/bench.toml under the policy `oracle`.
+// A whole training iteration of one rank on the wall clock, optimizer included, against what the same core reaches in
+// big square matrix products in the same run. The case is inputs/runs/bench.toml under the policy `oracle`.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 #include <omp.h>
@@ -57,16 +57,20 @@ class Peak {
     const CounterRandom random(1, 2);
     for (std::size_t i = 0; i < a_.size(); ++i) a_[i] = b_[i] = static_cast<float>(random.normal(i));
   }
-  void measure_again() {
+  /// Returns the best rate on the wall clock of these products alone.
+  double measure_again() {
+    double now = 0;
     device::Stream stream;
     const auto view = [](std::vector<float>& x) { return device::Matrix<float>{x.data(), square, square}; };
     for (int i = 0; i < products; ++i) {
       const Duration d = measure(
           [&] { device::gemm(stream, view(a_), device::Transpose::no, view(b_), device::Transpose::no, 0, view(c_)); });
       const auto flops = static_cast<double>(stream.take().flops.value);
-      wall = std::max(wall, flops / d.wall);
+      now = std::max(now, flops / d.wall);
       cpu = std::max(cpu, flops / d.cpu);
     }
+    wall = std::max(wall, now);
+    return now;
   }
   double wall = 0, cpu = 0;
 
@@ -103,15 +107,17 @@ class Rank {
 };
 
 /// `mfu`: model FLOPs (causal attention, no router, no recompute) over the median time and the peak rate, both on the
-/// wall clock; `mfu_best`, `mfu_worst`: of the shortest and longest iteration; `mfu_cpu`: median in CPU time.
+/// wall clock; `mfu_paired`: with the rate just before each iteration, for machines whose speed drifts; `mfu_best`,
+/// `mfu_worst`: of the shortest and longest iteration; `mfu_cpu`: median in CPU time.
 void iteration(benchmark::State& state, const Session& session) {
   Rank rank(session);
   Peak peak;
-  std::vector<double> wall, cpu;
+  const double flops = rank.model_flops();
+  std::vector<double> wall, cpu, paired;
   std::int64_t index = 0;
   rank.executor.run(index++, 1);  // touches the memory that all later iterations use
   for (auto _ : state) {
-    peak.measure_again();
+    const double before = peak.measure_again();
     IterationOutcome outcome;
     const Duration d = measure([&] { outcome = rank.executor.run(index, index + 1); });
     ++index;
@@ -120,11 +126,12 @@ void iteration(benchmark::State& state, const Session& session) {
     state.SetIterationTime(d.wall);
     wall.push_back(d.wall);
     cpu.push_back(d.cpu);
+    paired.push_back(flops / d.wall / before);
   }
-  const double flops = rank.model_flops();
   state.counters["mfu"] = flops / median(wall) / peak.wall;
   state.counters["mfu_best"] = flops / *std::min_element(wall.begin(), wall.end()) / peak.wall;
   state.counters["mfu_worst"] = flops / *std::max_element(wall.begin(), wall.end()) / peak.wall;
+  state.counters["mfu_paired"] = median(paired);
   state.counters["mfu_cpu"] = flops / median(cpu) / peak.cpu;
   state.counters["peak_gflops"] = peak.wall * 1e-9;
   state.counters["model_gflop"] = flops * 1e-9;
