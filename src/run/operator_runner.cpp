@@ -52,7 +52,7 @@ void OperatorRunner::run(int micro_batch, int block, const Instruction& instruct
   for (const Tensor t : pass.reads) call.ready = std::max(call.ready, store.ready({micro_batch, block, t}));
   for (const Tensor t : pass.writes) call.ready = std::max(call.ready, store.ready({micro_batch, block, t}));
   timer_.set_mitigation(instruction.recompute);
-  if (instruction.recompute && device::injected(device::Fault::skipped_recompute)) return;
+  if (instruction.recompute && row.collective == Collective::none && device::injected(device::Fault::skipped_recompute)) return;
 
   const Seconds end = instruction.pass == PassKind::forward ? forward(call) : backward(call);
   for (const Tensor t : pass.writes) store.set_ready({micro_batch, block, t}, end);

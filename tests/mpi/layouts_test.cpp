@@ -1,0 +1,136 @@
+// One workload, many layouts: the same routing, and the losses and gradients of the serial reference in double.
+#include <cmath>
+
+#include "run/experiment.hpp"
+#include "run/reference_model.hpp"
+#include "support.hpp"
+#include "workload/routing/tokens.hpp"
+
+namespace spillway::test {
+namespace {
+
+constexpr int sequences = 16;
+constexpr double loss_tolerance = 1e-5, gradient_tolerance = 2e-4;  // relative; fp32 against double
+
+/// What every layout must find. Computed once per process, from nothing that knows of layouts.
+struct Expected {
+  std::vector<double> losses;
+  std::uint64_t workload = 0;
+  std::unique_ptr<ReferenceModel> model;  ///< after the gradients of the last iteration
+};
+
+std::vector<std::string> workload() {
+  return {"training.iterations=3",         "training.adam_epsilon=1e-3",      "model.num_experts=8",
+          "routing.reference_ranks=4",     "routing.reference_sequences=4",   "routing.peak=1.8",
+          "routing.burst_fraction=0.3333", "provisioning.policies=[\"keep\"]"};
+}
+
+Expected compute() {
+  const Case c = tiny_case(joined(settings_of({1, 1, 1}, sequences), workload()));
+  const RoutingProblem problem = routing_problem(c);
+  const auto routing = make_routing_source(c.routing, problem);
+  Expected expected;
+  for (std::int64_t i = 0; i < c.training.iterations; ++i)
+    for (std::int64_t layer = c.model.first_k_dense_replace; layer < c.model.num_hidden_layers; ++layer)
+      for (std::int64_t g = 0; g < sequences; ++g) expected.workload += workload_hash(*routing, problem, {i, layer, g});
+
+  const std::int64_t s = c.training.sequence_length;
+  const TokenSource source{c.training.seed, c.model.vocab_size};
+  std::vector<std::int32_t> choices(s * c.model.num_experts_per_tok);
+  expected.model = std::make_unique<ReferenceModel>(c.model, c.training.seed);
+  for (std::int64_t i = 0; i < c.training.iterations; ++i) {
+    ReferenceBatch batch{i, sequences, s, {}, {}, {}};
+    batch.tokens.resize(sequences * s);
+    for (std::int64_t g = 0; g < sequences; ++g) source.tokens(i, g, std::span(batch.tokens).subspan(g * s, s));
+    for (const std::int32_t id : batch.tokens) batch.labels.push_back(source.label(id));
+    batch.choices = [&](int layer, std::int64_t g) -> std::span<const std::int32_t> {
+      routing->choices({i, layer, g}, choices);
+      return choices;
+    };
+    expected.losses.push_back(expected.model->step_gradients(batch));
+    const TrainingOptions& t = c.training;
+    if (i + 1 < t.iterations)
+      expected.model->adam({t.learning_rate, t.adam_beta1, t.adam_beta2, t.adam_epsilon, i + 1});
+  }
+  return expected;
+}
+
+const Expected& expected() {
+  static const Expected once = compute();
+  return once;
+}
+
+struct Variant {
+  const char* name;
+  Layout layout;
+  int micro_batch_size;
+};
+void PrintTo(const Variant& variant, std::ostream* out) { *out << variant.name; }
+
+class Layouts : public testing::TestWithParam<Variant> {
+ protected:
+  Case laid_out() const {
+    const auto& [name, layout, size] = GetParam();
+    return tiny_case(joined(settings_of(layout, sequences, size), workload()));
+  }
+};
+
+TEST_P(Layouts, LeaveTheWorkloadAndTheRunIsValid) {
+  const Report report = run_experiment(laid_out(), session());
+  EXPECT_THAT(report.reasons, testing::IsEmpty());
+  EXPECT_EQ(report.workload_checksum, expected().workload);
+}
+
+TEST_P(Layouts, FindTheLossesAndGradientsOfTheSerialReference) {
+  const Trial trial(laid_out());
+  PolicyRunner runner(trial.context(), "keep");
+  const PolicyRun run = runner.run();
+  ASSERT_EQ(run.iterations.size(), expected().losses.size());
+  for (std::size_t i = 0; i < run.iterations.size(); ++i)
+    EXPECT_NEAR(*run.iterations[i].loss, expected().losses[i], loss_tolerance * expected().losses[i])
+        << "iteration " << i;
+
+  // This rank's shard of every parameter's gradient.
+  const device::Communicators& comm = runner.engine().communicators;
+  for (const auto& [key, place] : runner.engine().parameters.places()) {
+    const bool expert = place.shape.group == ParameterGroup::expert;
+    const GroupBuffers& group = runner.engine().parameters.group(place.shape.group);
+    const std::int64_t shard = group.elements.shard();
+    const std::int64_t first = (expert ? comm.expert_gradients : comm.dense_gradients).rank() * shard;
+    const std::int64_t shift = expert ? comm.here.expert * place.shape.size() : 0;
+    const int layer = runner.blocks()[key.first].layer;
+    const auto reference = expected().model->gradient(key.second, layer);
+    double scale = 0, worst = 0;
+    for (const double g : reference) scale = std::max(scale, std::abs(g));
+    for (std::int64_t i = std::max(place.offset, first); i < std::min(place.offset + place.shape.size(), first + shard);
+         ++i)
+      worst = std::max(worst, std::abs(group.gradients[i] - reference[shift + i - place.offset]));
+    EXPECT_GT(scale, 0) << name(key.second) << ", layer " << layer;
+    EXPECT_LE(worst, gradient_tolerance * scale)
+        << name(key.second) << ", layer " << layer << ", rank " << session().rank();
+  }
+}
+
+std::string name_of(const testing::TestParamInfo<Variant>& info) { return info.param.name; }
+
+INSTANTIATE_TEST_SUITE_P(Ranks1, Layouts,
+                         testing::Values(Variant{"alone", {1, 1, 1}, 1}, Variant{"four_at_once", {1, 1, 1}, 4}),
+                         name_of);
+INSTANTIATE_TEST_SUITE_P(Ranks2, Layouts,
+                         testing::Values(Variant{"two_stages", {2, 1, 1}, 2}, Variant{"two_expert_ranks", {1, 2, 2}, 1},
+                                         Variant{"two_replicas", {1, 2, 1}, 8}),
+                         name_of);
+INSTANTIATE_TEST_SUITE_P(Ranks4, Layouts,
+                         testing::Values(Variant{"two_stages_two_expert_ranks", {2, 2, 2}, 1},
+                                         Variant{"four_expert_ranks", {1, 4, 4}, 2},
+                                         Variant{"two_groups_of_two", {1, 4, 2}, 4},
+                                         Variant{"four_stages", {4, 1, 1}, 1}),
+                         name_of);
+INSTANTIATE_TEST_SUITE_P(Ranks8, Layouts,
+                         testing::Values(Variant{"two_stages_four_expert_ranks", {2, 4, 4}, 1},
+                                         Variant{"two_stages_two_groups", {2, 4, 2}, 2},
+                                         Variant{"eight_expert_ranks", {1, 8, 8}, 2}),
+                         name_of);
+
+}  // namespace
+}  // namespace spillway::test

@@ -1,0 +1,92 @@
+#include "support.hpp"
+
+#include <algorithm>
+
+namespace spillway::test {
+
+Case tiny_case(std::vector<std::string> settings) {
+  return app::read_case({SPILLWAY_SOURCE_DIR "/inputs/runs/tiny.toml", std::move(settings)});
+}
+
+std::vector<std::string> settings_of(Layout layout, int sequences, int micro_batch_size) {
+  return {fmt::format("parallel.pipeline_parallel={}", layout.pipeline),
+          fmt::format("parallel.data_parallel={}", layout.data),
+          fmt::format("parallel.expert_parallel={}", layout.expert),
+          fmt::format("training.micro_batch_size={}", micro_batch_size),
+          fmt::format("training.micro_batches={}", sequences / (layout.data * micro_batch_size))};
+}
+
+std::vector<std::string> joined(std::vector<std::string> a, const std::vector<std::string>& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+namespace {
+
+Case checked(Case c) {
+  validate_real_run(c, session().facts());
+  return c;
+}
+
+}  // namespace
+
+Trial::Trial(Case c)
+    : case_(checked(std::move(c))),
+      routing_(make_routing_source(case_.routing, routing_problem(case_))),
+      time_(case_.machine),
+      context_(make_context(case_, session(), *routing_, case_.clock == ClockKind::virtual_time ? &time_ : nullptr)) {}
+
+ExpertRows Trial::rows(int rank, std::int64_t iteration, int micro_batch, const StageBlock& block) const {
+  if (block.kind != BlockKind::moe) return {};
+  const Grid grid(case_.grid);
+  const Coordinates here = grid.coordinates(rank);
+  const std::int64_t local = case_.model.num_experts / grid.expert(), size = case_.training.micro_batch_size;
+  std::vector<std::int32_t> of_sequence(case_.model.num_experts);
+  std::vector<std::int64_t> received(local, 0);
+  for (int member = 0; member < grid.expert(); ++member) {
+    const int data = grid.coordinates(grid.expert_rank(here.pipeline, here.expert_replica, member)).data;
+    for (std::int64_t j = 0; j < size; ++j) {
+      const std::int64_t sequence = (std::int64_t{micro_batch} * grid.data() + data) * size + j;
+      routing_->rows_per_expert({iteration, block.layer, sequence}, of_sequence);
+      for (std::int64_t e = 0; e < local; ++e) received[e] += of_sequence[here.expert * local + e];
+    }
+  }
+  ExpertRows result;
+  for (const std::int64_t n : received) {
+    result.rows += n;
+    result.active += n > 0 ? 1 : 0;
+  }
+  return result;
+}
+
+ByteLedger Trial::forecast(const std::string& policy, int rank, std::int64_t iteration) const {
+  const Grid grid(case_.grid);
+  const int stage = grid.coordinates(rank).pipeline;
+  const auto chosen = make_policy(policy);
+  const std::vector<StageBlock> blocks = stage_blocks(stage_setup(case_), stage);
+  StepPlan plan(blocks, *chosen);
+  return forecast_memory(plan, context_.schedule[stage], rank_elements(blocks, grid), case_.memory.alignment,
+                         [&](int micro_batch, const StageBlock& block) {
+                           return rows(rank, iteration, micro_batch, block);
+                         });
+}
+
+Bytes Trial::forecast_peak(const std::string& policy, std::int64_t iteration) const {
+  Bytes peak;
+  for (int rank = 0; rank < Grid(case_.grid).ranks(); ++rank)
+    peak = std::max(peak, forecast(policy, rank, iteration).peak());
+  return peak;
+}
+
+std::map<std::int64_t, std::uint64_t> checksums(const PolicyRun& run) {
+  std::map<std::int64_t, std::uint64_t> found;
+  for (const IterationRecord& record : run.iterations) {
+    if (!record.completed()) continue;
+    const auto [at, is_new] = found.emplace(record.index, record.gradient_checksum.value());
+    EXPECT_EQ(at->second, *record.gradient_checksum)
+        << run.policy << ", iteration " << record.index << (is_new ? "" : ": another attempt found other gradients");
+  }
+  return found;
+}
+
+}  // namespace spillway::test
