@@ -10,11 +10,19 @@
 namespace spillway {
 
 enum class Category : unsigned char {
-  parameters, gradients, optimizer, activation_moe, activation_other, communication, workspace
+  parameters,
+  gradients,
+  optimizer,
+  activation_moe,
+  activation_other,
+  communication,
+  workspace
 };
 inline constexpr std::size_t category_count = 7;
-inline constexpr std::array<std::string_view, category_count> category_names = {
-    "parameters", "gradients", "optimizer", "activation_moe", "activation_other", "communication", "workspace"};
+inline constexpr std::array<std::string_view, category_count> category_names = {"parameters",       "gradients",
+                                                                                "optimizer",        "activation_moe",
+                                                                                "activation_other", "communication",
+                                                                                "workspace"};
 
 /// Sums of live blocks, each rounded up to the alignment, with the peak of every category, of the activations
 /// (both kinds together) and of the total.

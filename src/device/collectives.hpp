@@ -14,13 +14,13 @@ namespace spillway::device {
 
 /// Rows for every member of the group, and one fp32 number beside each row where all members say `weighted`.
 struct RowExchange {
-  Matrix<const float> sent;                       ///< [sum of sent_rows, h], by destination
-  std::span<const std::int64_t> sent_rows;        ///< per member; zero is fine
-  Matrix<float> received;                         ///< [sum of received_rows, h], by source
+  Matrix<const float> sent;                 ///< [sum of sent_rows, h], by destination
+  std::span<const std::int64_t> sent_rows;  ///< per member; zero is fine
+  Matrix<float> received;                   ///< [sum of received_rows, h], by source
   std::span<const std::int64_t> received_rows;
-  bool weighted = false;                          ///< never told from the pointers: a member without rows may have none
-  const float* sent_weight = nullptr;             ///< [rows sent]
-  float* received_weight = nullptr;               ///< [rows received]
+  bool weighted = false;               ///< never told from the pointers: a member without rows may have none
+  const float* sent_weight = nullptr;  ///< [rows sent]
+  float* received_weight = nullptr;    ///< [rows received]
 };
 
 /// Collective over `group`: all-to-all of rows with exact counts. Counts are in rows, so bytes may pass 2 GiB.
@@ -36,7 +36,8 @@ Interval exchange_pieces(Clock& clock, const Group& group, std::span<const float
                          float* received, Seconds ready);
 
 /// Collective over `group`: member i's `elements` values at pieces[i] reach pieces[i] of every member.
-Interval gather_pieces(Clock& clock, const Group& group, std::span<float* const> pieces, std::int64_t elements, Seconds ready);
+Interval gather_pieces(Clock& clock, const Group& group, std::span<float* const> pieces, std::int64_t elements,
+                       Seconds ready);
 
 /// What travels beside a pipeline message.
 struct MessageHeader {

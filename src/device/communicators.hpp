@@ -34,14 +34,14 @@ struct Communicators {
   explicit Communicators(const Grid& grid);
 
   Coordinates here;
-  Group world;                ///< control: agreement on events, checksums, results
-  Group pipeline_forward;     ///< the stages of one column, activations
-  Group pipeline_backward;    ///< the same ranks, gradients
-  Group expert_forward;       ///< expert group: gate table, dispatch and combine
-  Group expert_backward;      ///< expert group: their gradients
-  Group expert_recompute;     ///< expert group: dispatch repeated in backward
-  Group dense_gradients;      ///< ranks that share the stage's non-expert parameters
-  Group expert_gradients;     ///< ranks that hold the same experts
+  Group world;              ///< control: agreement on events, checksums, results
+  Group pipeline_forward;   ///< the stages of one column, activations
+  Group pipeline_backward;  ///< the same ranks, gradients
+  Group expert_forward;     ///< expert group: gate table, dispatch and combine
+  Group expert_backward;    ///< expert group: their gradients
+  Group expert_recompute;   ///< expert group: dispatch repeated in backward
+  Group dense_gradients;    ///< ranks that share the stage's non-expert parameters
+  Group expert_gradients;   ///< ranks that hold the same experts
 };
 
 }  // namespace spillway::device

@@ -27,7 +27,17 @@ inline bool injected(Fault fault) { return injected_fault == fault; }
 Fault parse_fault(std::string_view name);
 
 /// Moments of a run at which a test ends a rank: those up to `measurement` and `report` come once, the others often.
-enum class Phase : unsigned char { start, verification, measurement, gate, forward, backward, reduction, restart, report };
+enum class Phase : unsigned char {
+  start,
+  verification,
+  measurement,
+  gate,
+  forward,
+  backward,
+  reduction,
+  restart,
+  report
+};
 
 /// What the test program does at each phase; the program itself leaves it null.
 inline void (*on_phase)(Phase) = nullptr;

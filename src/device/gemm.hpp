@@ -26,8 +26,8 @@ using RowOffsets = std::span<const std::int64_t>;
 /// For every group g: c rows of g = (a rows of g) op(w[g]), with w [groups * K, N] holding the groups' matrices one
 /// below the other ([K, N] each; with transpose_w the product is with their transposes, so a is [rows, N], c [rows, K]).
 /// Groups without rows cost nothing; weights of the other groups are charged once.
-void grouped_gemm(Stream& stream, Matrix<const float> a, RowOffsets offsets, Matrix<const float> w, Transpose transpose_w,
-                  Matrix<float> c);
+void grouped_gemm(Stream& stream, Matrix<const float> a, RowOffsets offsets, Matrix<const float> w,
+                  Transpose transpose_w, Matrix<float> c);
 
 /// For every group g: dw[g] += (a rows of g)^T (b rows of g), tile by tile in row order; dw [groups * K, N], a [rows, K],
 /// b [rows, N].

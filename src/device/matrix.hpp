@@ -18,11 +18,7 @@ struct Matrix {
   T* row(std::int64_t i) const { return data + i * cols; }
   /// Rows [first, first + count).
   Matrix slice(std::int64_t first, std::int64_t count) const { return {row(first), count, cols}; }
-  operator Matrix<const T>() const
-    requires(!std::is_const_v<T>)
-  {
-    return {data, rows, cols};
-  }
+  operator Matrix<const T>() const requires(!std::is_const_v<T>) { return {data, rows, cols}; }
 };
 
 }  // namespace spillway::device

@@ -24,10 +24,11 @@ void validate(const GridOptions& o, int world) {
         o.expert_parallel, plane, o.data_parallel, o.tensor_parallel, below,
         above != below && plane % above == 0 ? fmt::format(", {}", above) : ""));
   }
-  require_input(world == 0 || world == ranks,
-                "the case needs {} ranks = pipeline_parallel {} x data_parallel {} x tensor_parallel {}, but the launcher "
-                "started {}; start {} ranks or change the layout",
-                ranks, o.pipeline_parallel, o.data_parallel, o.tensor_parallel, world, ranks);
+  require_input(
+      world == 0 || world == ranks,
+      "the case needs {} ranks = pipeline_parallel {} x data_parallel {} x tensor_parallel {}, but the launcher "
+      "started {}; start {} ranks or change the layout",
+      ranks, o.pipeline_parallel, o.data_parallel, o.tensor_parallel, world, ranks);
 }
 
 }  // namespace spillway

@@ -15,8 +15,8 @@ struct GridOptions {
 
 struct Coordinates {
   int pipeline = 0, data = 0, tensor = 0;
-  int expert = 0;         ///< position inside the expert group
-  int expert_replica = 0; ///< which expert group of the stage
+  int expert = 0;          ///< position inside the expert group
+  int expert_replica = 0;  ///< which expert group of the stage
   bool operator==(const Coordinates&) const = default;
 };
 
@@ -40,7 +40,9 @@ class Grid {
     const int in_plane = rank % plane();
     return {rank / plane(), in_plane / tensor(), in_plane % tensor(), in_plane % expert(), in_plane / expert()};
   }
-  int rank(int pipeline, int data, int tensor) const { return (pipeline * this->data() + data) * this->tensor() + tensor; }
+  int rank(int pipeline, int data, int tensor) const {
+    return (pipeline * this->data() + data) * this->tensor() + tensor;
+  }
   int expert_rank(int pipeline, int expert_replica, int expert) const {
     return pipeline * plane() + expert_replica * this->expert() + expert;
   }

@@ -47,9 +47,10 @@ class TemporaryFile {
  private:
   [[noreturn]] void fail(const char* step) const {
     const int code = errno;
-    throw EnvironmentError(fmt::format("cannot write {}: {} of the temporary file failed: {}. An earlier file there is "
-                                       "unchanged; free space or name another folder with --output",
-                                       target_.string(), step, std::strerror(code)));
+    throw EnvironmentError(
+        fmt::format("cannot write {}: {} of the temporary file failed: {}. An earlier file there is "
+                    "unchanged; free space or name another folder with --output",
+                    target_.string(), step, std::strerror(code)));
   }
 
   const std::filesystem::path& target_;

@@ -17,14 +17,14 @@ struct Report {
   bool virtual_clock = true;
   bool phantom_data = false;
   std::string case_name;
-  std::string machine;                     ///< name of the machine file
-  std::string hash;                        ///< result_hash of what compared results must share
+  std::string machine;  ///< name of the machine file
+  std::string hash;     ///< result_hash of what compared results must share
   std::uint64_t workload_checksum = 0;
   nlohmann::ordered_json config = nlohmann::ordered_json::object();       ///< the effective case, every key
   nlohmann::ordered_json environment = nlohmann::ordered_json::object();  ///< versions, hosts, binding, warnings
   RunFacts facts;
-  std::vector<std::string> reasons;        ///< faults of no single policy (verification, differing checksums)
-  std::vector<PolicyRun> runs;             ///< in the order of the case
+  std::vector<std::string> reasons;           ///< faults of no single policy (verification, differing checksums)
+  std::vector<PolicyRun> runs;                ///< in the order of the case
   std::optional<PolicyRun> projected_oracle;  ///< stands in where the oracle does not fit the machine
   std::string oracle_reason = "oracle is not among the policies of the case";  ///< said where there is none
 };

@@ -68,12 +68,12 @@ std::string rank_iterations_csv(const Report& report) {
       const std::string key = row_key(report, run, p);
       for (const RankRecord& rank : run.ranks) {
         const RankIteration& i = rank.iterations.at(p);
-        text += row({key, cell(std::int64_t{rank.rank}), cell(i.compute_seconds), cell(i.mitigation_seconds),
-                     cell(i.hidden_mitigation_seconds), cell(i.exposed_communication_seconds),
-                     cell(i.all_to_all_seconds), cell(i.hidden_all_to_all_seconds), cell(i.bubble_seconds),
-                     cell(i.decision_seconds), cell(i.mitigation_flops.value), cell(i.model_flops_causal.value),
-                     cell(i.model_flops_noncausal.value), cell(i.cross_node_bytes.value),
-                     cell(i.intra_node_bytes.value)});
+        text +=
+            row({key, cell(std::int64_t{rank.rank}), cell(i.compute_seconds), cell(i.mitigation_seconds),
+                 cell(i.hidden_mitigation_seconds), cell(i.exposed_communication_seconds), cell(i.all_to_all_seconds),
+                 cell(i.hidden_all_to_all_seconds), cell(i.bubble_seconds), cell(i.decision_seconds),
+                 cell(i.mitigation_flops.value), cell(i.model_flops_causal.value), cell(i.model_flops_noncausal.value),
+                 cell(i.cross_node_bytes.value), cell(i.intra_node_bytes.value)});
       }
     }
   }

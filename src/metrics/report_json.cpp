@@ -32,9 +32,12 @@ Json hex(const std::optional<std::uint64_t>& v) { return v ? Json(fmt::format("{
 
 const char* name(IterationEvent event) {
   switch (event) {
-    case IterationEvent::oom: return "oom";
-    case IterationEvent::restart: return "restart";
-    case IterationEvent::none: break;
+    case IterationEvent::oom:
+      return "oom";
+    case IterationEvent::restart:
+      return "restart";
+    case IterationEvent::none:
+      break;
   }
   return "none";
 }
@@ -103,8 +106,9 @@ void add_load_and_memory(Json& json, const Summary& s) {
   json["migration_bytes"] = value(s.migration_bytes);
   json["distinct_nodes_per_token"] = value(s.distinct_nodes_per_token);
   json["ochiai_mean"] = value(s.ochiai_mean);
-  json["overload"] = {
-      {"avg", value(s.overload_avg)}, {"max", value(s.overload_max)}, {"max_cum", value(s.overload_max_cum)}};
+  json["overload"] = {{"avg", value(s.overload_avg)},
+                      {"max", value(s.overload_max)},
+                      {"max_cum", value(s.overload_max_cum)}};
   json["rank_imbalance"] = value(s.rank_imbalance);
   json["peak_bytes"] = peaks(s.peak);
   json["peak_host_bytes"] = value(s.peak_host_bytes);

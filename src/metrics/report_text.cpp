@@ -13,7 +13,8 @@ namespace {
 
 /// A name as a value of a key=value line.
 std::string token(std::string name) {
-  std::replace_if(name.begin(), name.end(), [](unsigned char c) { return std::isspace(c) != 0; }, '_');
+  std::replace_if(
+      name.begin(), name.end(), [](unsigned char c) { return std::isspace(c) != 0; }, '_');
   return name;
 }
 

@@ -14,9 +14,9 @@ namespace spillway {
 
 /// The out-of-memory event that ended an iteration: the earliest over ranks.
 struct OutOfMemory {
-  std::int64_t rank = 0;        ///< rank whose cap would have been exceeded
-  Seconds seconds{};            ///< from the start of the iteration to the event
-  std::string operator_name;    ///< operator that asked for the block
+  std::int64_t rank = 0;      ///< rank whose cap would have been exceeded
+  Seconds seconds{};          ///< from the start of the iteration to the event
+  std::string operator_name;  ///< operator that asked for the block
   bool operator==(const OutOfMemory&) const = default;
 };
 
@@ -25,24 +25,24 @@ enum class IterationEvent : unsigned char { none, oom, restart };
 /// Job-wide facts of one iteration as it was run once; every rank of the job agrees on them. An iteration that is
 /// redone after a restart has one record per attempt, in the order of the clock.
 struct IterationRecord {
-  std::int64_t index = 0;        ///< which iteration of the workload, from 0
-  Seconds start{};               ///< on the job's clock, after any restart before it
-  Seconds seconds{};             ///< duration on every rank; of a lost iteration with its draining
-  double imbalance = 1;          ///< max over (expert group, micro-batch) of the mean over layers of max/mean rows
-  double imbalance_mean = 1;     ///< mean over (expert group, micro-batch) of the same
-  std::string policy;            ///< in force: the policy itself, or its fallback
-  bool conservative = false;     ///< run under the fallback because of an earlier event
-  bool restarted = false;        ///< a restart came right before this iteration
+  std::int64_t index = 0;     ///< which iteration of the workload, from 0
+  Seconds start{};            ///< on the job's clock, after any restart before it
+  Seconds seconds{};          ///< duration on every rank; of a lost iteration with its draining
+  double imbalance = 1;       ///< max over (expert group, micro-batch) of the mean over layers of max/mean rows
+  double imbalance_mean = 1;  ///< mean over (expert group, micro-batch) of the same
+  std::string policy;         ///< in force: the policy itself, or its fallback
+  bool conservative = false;  ///< run under the fallback because of an earlier event
+  bool restarted = false;     ///< a restart came right before this iteration
   std::optional<Seconds> restart_seconds_measured;  ///< of that restart; wall clock only
   std::optional<OutOfMemory> oom;                   ///< set: the iteration was lost
   std::optional<double> loss;                       ///< mean over the global batch; real data only
   std::optional<std::uint64_t> gradient_checksum;   ///< over the whole model; real data, completed iterations
   // Overload factor: rows of the most loaded rank of an expert group / balanced rows per rank, for each layer,
   // micro-batch and expert group.
-  double overload_sum = 0;       ///< sum of the factors
+  double overload_sum = 0;          ///< sum of the factors
   std::int64_t overload_count = 0;  ///< how many factors; 0 where there is no MoE layer
-  double overload_max = 0;       ///< largest factor
-  double overload_max_cum = 0;   ///< peak of rows in flight (forward done, backward not) / the same peak at balance
+  double overload_max = 0;          ///< largest factor
+  double overload_max_cum = 0;      ///< peak of rows in flight (forward done, backward not) / the same peak at balance
 
   bool completed() const { return !oom; }
   IterationEvent event() const {
@@ -93,26 +93,26 @@ struct PeakBytes {
 struct RankRecord {
   int rank = 0;
   int pipeline = 0, data = 0, tensor = 0, expert = 0, expert_replica = 0;  ///< grid coordinates
-  std::string host;                                    ///< node name; of a projection the modelled node
+  std::string host;  ///< node name; of a projection the modelled node
   PeakBytes peak;
-  std::optional<Bytes> predicted_activation_peak;      ///< from the operator table, to compare with peak.activation
-  std::optional<Seconds> predicted_seconds;            ///< cost model's time of all completed iterations together
-  std::optional<Bytes> reserved_bytes;                 ///< backing memory of the arena
-  std::optional<Bytes> peak_host_bytes;                ///< offloaded blocks, both copies in flight included
-  std::vector<RankIteration> iterations;               ///< parallel to PolicyRun::iterations
+  std::optional<Bytes> predicted_activation_peak;  ///< from the operator table, to compare with peak.activation
+  std::optional<Seconds> predicted_seconds;        ///< cost model's time of all completed iterations together
+  std::optional<Bytes> reserved_bytes;             ///< backing memory of the arena
+  std::optional<Bytes> peak_host_bytes;            ///< offloaded blocks, both copies in flight included
+  std::vector<RankIteration> iterations;           ///< parallel to PolicyRun::iterations
 };
 
 /// One policy over the whole workload.
 struct PolicyRun {
   std::string policy;
-  std::optional<std::string> infeasible;   ///< why it does not fit at balance, with the arithmetic; it was not run
-  std::vector<std::string> reasons;        ///< why this run is invalid; empty: valid
-  std::vector<IterationRecord> iterations; ///< in the order of the clock
-  std::vector<RankRecord> ranks;           ///< ordered by rank
+  std::optional<std::string> infeasible;    ///< why it does not fit at balance, with the arithmetic; it was not run
+  std::vector<std::string> reasons;         ///< why this run is invalid; empty: valid
+  std::vector<IterationRecord> iterations;  ///< in the order of the clock
+  std::vector<RankRecord> ranks;            ///< ordered by rank
   std::optional<double> plan_cache_hit_rate;
-  std::optional<Bytes> migration_bytes;          ///< expert weights moved by layout changes, whole job
+  std::optional<Bytes> migration_bytes;  ///< expert weights moved by layout changes, whole job
   std::optional<double> distinct_nodes_per_token;
-  std::optional<double> ochiai_mean;             ///< measured co-activation
+  std::optional<double> ochiai_mean;  ///< measured co-activation
 };
 
 }  // namespace spillway

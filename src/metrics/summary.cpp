@@ -14,10 +14,14 @@ std::optional<double> ratio(double part, double whole) {
   return whole != 0 ? std::optional(part / whole) : std::nullopt;
 }
 
-constexpr std::array summed_seconds = {
-    &RankIteration::compute_seconds,     &RankIteration::mitigation_seconds, &RankIteration::hidden_mitigation_seconds,
-    &RankIteration::all_to_all_seconds,  &RankIteration::bubble_seconds,     &RankIteration::hidden_all_to_all_seconds,
-    &RankIteration::decision_seconds,    &RankIteration::exposed_communication_seconds};
+constexpr std::array summed_seconds = {&RankIteration::compute_seconds,
+                                       &RankIteration::mitigation_seconds,
+                                       &RankIteration::hidden_mitigation_seconds,
+                                       &RankIteration::all_to_all_seconds,
+                                       &RankIteration::bubble_seconds,
+                                       &RankIteration::hidden_all_to_all_seconds,
+                                       &RankIteration::decision_seconds,
+                                       &RankIteration::exposed_communication_seconds};
 
 /// Sums over completed iterations, of one rank or of the job. FLOPs and bytes are doubles here: a job's pass 2^63.
 struct Totals {
@@ -39,7 +43,7 @@ struct Context {
   std::int64_t completed = 0;
   Seconds completed_seconds{};
   double mean_compute_seconds = 0;  ///< over ranks, in completed iterations
-  std::vector<Totals> totals{};  ///< per rank
+  std::vector<Totals> totals{};     ///< per rank
 };
 
 Totals add_up(const RankRecord& rank, const std::vector<bool>& counts) {
@@ -70,8 +74,8 @@ Context make_context(const PolicyRun& run, const OracleReference& oracle, const 
   }
   for (const RankRecord& rank : run.ranks) {
     ensure(rank.iterations.size() == run.iterations.size(),
-           "policy {}, rank {}: {} iterations recorded, the job has {}", run.policy, rank.rank,
-           rank.iterations.size(), run.iterations.size());
+           "policy {}, rank {}: {} iterations recorded, the job has {}", run.policy, rank.rank, rank.iterations.size(),
+           run.iterations.size());
     c.totals.push_back(add_up(rank, c.counts));
     c.mean_compute_seconds += c.totals.back().seconds.compute_seconds.value / static_cast<double>(facts.ranks);
   }
@@ -118,8 +122,8 @@ void set_sums(Summary& s, const Context& c, const Totals& totals, double ranks) 
   const RankIteration& sum = totals.seconds;
   s.exposed_communication_seconds = Seconds(sum.exposed_communication_seconds.value / ranks);
   s.decision_seconds = Seconds(sum.decision_seconds.value / ranks);
-  s.hidden_mitigation = ratio(sum.hidden_mitigation_seconds.value,
-                              (sum.hidden_mitigation_seconds + sum.mitigation_seconds).value);
+  s.hidden_mitigation =
+      ratio(sum.hidden_mitigation_seconds.value, (sum.hidden_mitigation_seconds + sum.mitigation_seconds).value);
   s.hidden_all_to_all = ratio(sum.hidden_all_to_all_seconds.value, sum.all_to_all_seconds.value);
   s.bubble_fraction = ratio(sum.bubble_seconds.value, c.completed_seconds.value * ranks);
   s.cross_node_bytes = totals.cross_node_bytes;

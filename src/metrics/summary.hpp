@@ -11,13 +11,13 @@ namespace spillway {
 
 /// What the figures of every policy of a case share.
 struct RunFacts {
-  std::int64_t tokens_per_iteration = 0;        ///< whole job
-  double model_flops_per_token_causal = 0;      ///< forward and backward
+  std::int64_t tokens_per_iteration = 0;    ///< whole job
+  double model_flops_per_token_causal = 0;  ///< forward and backward
   double model_flops_per_token_noncausal = 0;
-  double peak_flops = 0;                        ///< FLOP/s of one rank
-  std::string peak_source;                      ///< "machine file NAME" or "measured"
+  double peak_flops = 0;    ///< FLOP/s of one rank
+  std::string peak_source;  ///< "machine file NAME" or "measured"
   std::int64_t ranks = 0;
-  Seconds restart_seconds{};                    ///< charged for each restart, alike on both clocks
+  Seconds restart_seconds{};  ///< charged for each restart, alike on both clocks
 };
 
 /// The oracle a run is compared with: keep without a cap, over the same routing.
@@ -30,9 +30,9 @@ struct OracleReference {
 /// Figures of merit; only a valid and feasible run with a completed iteration has them. Time is all time: completed and
 /// lost iterations and the charged restarts.
 struct FiguresOfMerit {
-  double tokens_per_second = 0;    ///< tokens of completed iterations / all time
-  double effective_mfu = 0;        ///< model FLOPs (causal) of those tokens / (all time * ranks * peak)
-  double effective_tflops = 0;     ///< the same FLOPs / all time, whole job, in 10^12 FLOP/s
+  double tokens_per_second = 0;                   ///< tokens of completed iterations / all time
+  double effective_mfu = 0;                       ///< model FLOPs (causal) of those tokens / (all time * ranks * peak)
+  double effective_tflops = 0;                    ///< the same FLOPs / all time, whole job, in 10^12 FLOP/s
   std::optional<double> provisioning_efficiency;  ///< time of the oracle / all time
 };
 
@@ -60,15 +60,15 @@ struct Summary {
   std::optional<std::int64_t> conservative_iterations;
   std::optional<Seconds> exposed_communication_seconds, decision_seconds;
   std::optional<double> hidden_mitigation, hidden_all_to_all;  ///< hidden share of the lanes' seconds
-  std::optional<double> bubble_fraction;            ///< compute lane waiting for a pipeline neighbour / time
+  std::optional<double> bubble_fraction;                       ///< compute lane waiting for a pipeline neighbour / time
   std::optional<double> plan_cache_hit_rate;
-  std::optional<double> predicted_activation_error; ///< (predicted - measured) / measured
-  std::optional<double> predicted_seconds_error;    ///< (predicted - spent) / spent, completed iterations
+  std::optional<double> predicted_activation_error;          ///< (predicted - measured) / measured
+  std::optional<double> predicted_seconds_error;             ///< (predicted - spent) / spent, completed iterations
   std::optional<double> cross_node_bytes, intra_node_bytes;  ///< sent; doubles: a job's sums pass 2^63
   std::optional<Bytes> migration_bytes;
   std::optional<double> distinct_nodes_per_token, ochiai_mean;
   std::optional<double> overload_avg, overload_max, overload_max_cum;
-  std::optional<double> rank_imbalance;             ///< busy compute seconds: max over ranks (a rank: its own) / mean
+  std::optional<double> rank_imbalance;  ///< busy compute seconds: max over ranks (a rank: its own) / mean
   std::optional<PeakBytes> peak;
   std::optional<Bytes> peak_host_bytes, reserved_bytes;
   std::optional<double> loss_first, loss_last;

@@ -12,7 +12,9 @@ namespace {
 
 using Table = std::vector<OperatorRow>;
 
-bool contains(const std::vector<Tensor>& list, Tensor t) { return std::find(list.begin(), list.end(), t) != list.end(); }
+bool contains(const std::vector<Tensor>& list, Tensor t) {
+  return std::find(list.begin(), list.end(), t) != list.end();
+}
 
 /// A step of the backward pass before its memory is planned.
 struct Step {
@@ -110,8 +112,11 @@ std::vector<Instruction> plan_backward(const std::vector<Step>& steps, BlockKind
   if (d_residual_comes_in) live.insert(Tensor::d_residual);
   for (std::size_t i = 0; i < steps.size(); ++i) {
     const Pass& pass = steps[i].pass();
-    Instruction instruction{steps[i].row->op, steps[i].recompute ? PassKind::forward : PassKind::backward,
-                            steps[i].recompute, {}, pass.scratch};
+    Instruction instruction{steps[i].row->op,
+                            steps[i].recompute ? PassKind::forward : PassKind::backward,
+                            steps[i].recompute,
+                            {},
+                            pass.scratch};
     for (const Tensor t : pass.writes)
       if (!live.contains(t)) {
         live.insert(t);

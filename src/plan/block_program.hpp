@@ -12,9 +12,9 @@ namespace spillway {
 struct Instruction {
   Op op;
   PassKind pass = PassKind::forward;
-  bool recompute = false;            ///< the forward pass repeated inside backward
-  std::vector<Tensor> allocate;      ///< before it runs; a tensor it writes that is not listed here already lives
-  std::vector<Tensor> release;       ///< after it has run
+  bool recompute = false;        ///< the forward pass repeated inside backward
+  std::vector<Tensor> allocate;  ///< before it runs; a tensor it writes that is not listed here already lives
+  std::vector<Tensor> release;   ///< after it has run
 
   bool allocates(Tensor tensor) const;
 };
@@ -23,8 +23,8 @@ struct Instruction {
 /// in backward. A program neither allocates what comes in nor releases what goes out.
 struct BlockProgram {
   std::vector<Instruction> forward, backward;
-  TensorSet kept;                    ///< alive between the two
-  std::size_t gate = 0;              ///< index in `forward` of the gate exchange; forward.size() where there is none
+  TensorSet kept;        ///< alive between the two
+  std::size_t gate = 0;  ///< index in `forward` of the gate exchange; forward.size() where there is none
 };
 
 /// Compiles a block. `keep` names the tensors that may stay for backward; those that backward does not need are dropped

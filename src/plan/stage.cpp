@@ -20,7 +20,8 @@ std::vector<StageBlock> stage_blocks(const StageSetup& setup, int stage) {
   for (std::int64_t layer = first; layer < first + layers[stage]; ++layer) {
     BlockContext of_layer = context;
     of_layer.mlp_size = setup.shape.mlp_size(layer);
-    blocks.push_back({setup.shape.is_moe_layer(layer) ? BlockKind::moe : BlockKind::dense, static_cast<int>(layer), of_layer});
+    blocks.push_back(
+        {setup.shape.is_moe_layer(layer) ? BlockKind::moe : BlockKind::dense, static_cast<int>(layer), of_layer});
   }
   if (stage == setup.grid.pipeline_parallel - 1)
     blocks.push_back({setup.shape.head ? BlockKind::head : BlockKind::square_loss, -1, context});
@@ -32,7 +33,8 @@ RankElements rank_elements(std::span<const StageBlock> blocks, const Grid& grid)
   all[static_cast<int>(ParameterGroup::dense)].shards = grid.data();
   all[static_cast<int>(ParameterGroup::expert)].shards = grid.expert_replicas();
   for (const StageBlock& block : blocks)
-    for (const ParameterShape& p : parameters(block.kind, block.context)) all[static_cast<int>(p.group)].elements += p.size();
+    for (const ParameterShape& p : parameters(block.kind, block.context))
+      all[static_cast<int>(p.group)].elements += p.size();
   return all;
 }
 

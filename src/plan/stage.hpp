@@ -20,7 +20,7 @@ struct StageSetup {
   ModelShape shape;
   GridOptions grid;
   std::int64_t sequence_length = 1;
-  std::int64_t micro_batch_size = 1;  ///< sequences per micro-batch and data-parallel rank
+  std::int64_t micro_batch_size = 1;           ///< sequences per micro-batch and data-parallel rank
   std::vector<std::int64_t> layers_of_stages;  ///< [pipeline_parallel]
 };
 

@@ -64,8 +64,8 @@ void validate_layers(const Case& c) {
   const auto& list = c.layers_per_stage;
   const int64_t sum = std::accumulate(list.begin(), list.end(), int64_t{0});
   require_input(static_cast<int64_t>(list.size()) == stages,
-                "layers_per_stage has {} entries ({}) for pipeline_parallel = {} stages",
-                list.size(), fmt::join(list, " + "), stages);
+                "layers_per_stage has {} entries ({}) for pipeline_parallel = {} stages", list.size(),
+                fmt::join(list, " + "), stages);
   require_input(std::all_of(list.begin(), list.end(), [](int64_t n) { return n >= 1; }),
                 "layers_per_stage = {}: every stage needs a layer", fmt::join(list, " + "));
   require_input(sum == layers, "layers_per_stage = {} = {} layers, but num_hidden_layers = {}: {} would be {}",

@@ -16,37 +16,37 @@ namespace spillway {
 enum class ClockKind : unsigned char { wall, virtual_time };
 
 struct TrainingOptions {
-  std::int64_t sequence_length = 64;    ///< tokens of a sequence
-  std::int64_t micro_batch_size = 1;    ///< sequences of a micro-batch on one data-parallel rank
-  std::int64_t micro_batches = 8;       ///< per iteration and data-parallel rank
+  std::int64_t sequence_length = 64;  ///< tokens of a sequence
+  std::int64_t micro_batch_size = 1;  ///< sequences of a micro-batch on one data-parallel rank
+  std::int64_t micro_batches = 8;     ///< per iteration and data-parallel rank
   std::int64_t iterations = 10;
-  std::uint64_t seed = 1;               ///< of weights and tokens
+  std::uint64_t seed = 1;  ///< of weights and tokens
   double learning_rate = 1e-3;
   double adam_beta1 = 0.9, adam_beta2 = 0.95, adam_epsilon = 1e-8;
-  std::int64_t checkpoint_every = 1;    ///< iterations between snapshots a restart returns to
+  std::int64_t checkpoint_every = 1;  ///< iterations between snapshots a restart returns to
   bool operator==(const TrainingOptions&) const = default;
 };
 
 struct MemoryOptions {
-  Bytes cap{std::int64_t{1} << 40};     ///< hard limit of the sum of live blocks on every rank
-  Bytes alignment{256};                 ///< every live block is rounded up to a multiple of it; a power of two
+  Bytes cap{std::int64_t{1} << 40};  ///< hard limit of the sum of live blocks on every rank
+  Bytes alignment{256};              ///< every live block is rounded up to a multiple of it; a power of two
   bool operator==(const MemoryOptions&) const = default;
 };
 
 struct ProvisioningOptions {
   std::vector<std::string> policies{"oracle", "keep"};
-  double margin = 1.15;                 ///< load, as a multiple of balance, that static policies plan for
-  std::string fallback = "full";        ///< policy after an out-of-memory event
-  double calm_imbalance = 1.2;          ///< at or below it a spike is over
-  std::int64_t calm_iterations = 2;     ///< consecutive calm iterations before restarting back
+  double margin = 1.15;              ///< load, as a multiple of balance, that static policies plan for
+  std::string fallback = "full";     ///< policy after an out-of-memory event
+  double calm_imbalance = 1.2;       ///< at or below it a spike is over
+  std::int64_t calm_iterations = 2;  ///< consecutive calm iterations before restarting back
   bool operator==(const ProvisioningOptions&) const = default;
 };
 
 struct Case {
   std::string name = "unnamed";
   ClockKind clock = ClockKind::virtual_time;
-  bool allow_oversubscribed = false;    ///< lets more ranks than cores run on the wall clock
-  Seconds watchdog_seconds{600};        ///< a rank that makes no progress for so long ends the job; 0: never
+  bool allow_oversubscribed = false;  ///< lets more ranks than cores run on the wall clock
+  Seconds watchdog_seconds{600};      ///< a rank that makes no progress for so long ends the job; 0: never
   std::string model_name;
   ModelShape model;
   GridOptions grid;
@@ -81,7 +81,7 @@ void validate_policies(const ProvisioningOptions& provisioning, std::span<const 
 
 /// What the launcher gave this job, on its most crowded node.
 struct LaunchFacts {
-  int world = 0;               ///< ranks of the job; 0: no launcher to compare with
+  int world = 0;  ///< ranks of the job; 0: no launcher to compare with
   int ranks_on_this_node = 1;
   int cores_on_this_node = 0;  ///< hardware threads this job may use; 0: not known
 };

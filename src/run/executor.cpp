@@ -13,7 +13,9 @@
 namespace spillway {
 namespace {
 
-bool transformer_layer(const StageBlock& block) { return block.kind == BlockKind::moe || block.kind == BlockKind::dense; }
+bool transformer_layer(const StageBlock& block) {
+  return block.kind == BlockKind::moe || block.kind == BlockKind::dense;
+}
 
 }  // namespace
 
@@ -100,7 +102,8 @@ void Executor::backward(const Task& task) {
 const BlockProgram& Executor::decide(int micro_batch, int block) {
   const auto begun = std::chrono::steady_clock::now();
   const BlockProgram& program = plan_.decide(micro_batch, block);
-  timer_.totals().decision_seconds += Seconds(std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count());
+  timer_.totals().decision_seconds +=
+      Seconds(std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count());
   return program;
 }
 
@@ -124,7 +127,8 @@ bool Executor::allocate(int micro_batch, int block, Tensor tensor, std::string_v
   if (draining_) return false;
   const BlockContext& context = plan_.blocks()[block].context;
   const ExpertRows rows = operators_.rows(micro_batch, block);
-  if (!engine_.activations.allocate({micro_batch, block, tensor}, extent(tensor, context, rows), category(tensor, context))) {
+  if (!engine_.activations.allocate({micro_batch, block, tensor}, extent(tensor, context, rows),
+                                    category(tensor, context))) {
     lose(for_whom);
     return false;
   }
@@ -143,7 +147,8 @@ void Executor::start_draining() {
   const ByteLedger past = books_.ledger();
   for (std::size_t c = 0; c < category_count; ++c) {
     const auto category = static_cast<Category>(c);
-    if (category == Category::parameters || category == Category::gradients || category == Category::optimizer) continue;
+    if (category == Category::parameters || category == Category::gradients || category == Category::optimizer)
+      continue;
     books_.ledger().remove(category, past.live(category));
   }
 }
@@ -160,7 +165,8 @@ void Executor::receive(const device::Group& group, int from, device::TensorKey k
   engine_.activations.set_ready(key, Seconds(header.arrival));
   if (device::injected(device::Fault::stale_buffer)) {
     std::vector<float> now(into.data, into.data + into.size());
-    if (previous_message_.size() == now.size()) std::copy(previous_message_.begin(), previous_message_.end(), into.data);
+    if (previous_message_.size() == now.size())
+      std::copy(previous_message_.begin(), previous_message_.end(), into.data);
     previous_message_ = std::move(now);
   }
 }
@@ -171,8 +177,9 @@ void Executor::send(const device::Group& group, int to, device::TensorKey key) {
   if (draining_) {
     const Extent e = extent(key.tensor, context, {});
     auto zeros = std::make_shared<std::vector<float>>(e.rows * e.cols);  // lives until the message has left
-    transfers_.push_back(device::send(timer_.clock(), group, {to, key.micro_batch, {zeros->data(), e.rows, e.cols}, true},
-                                      Seconds(0), interval));
+    transfers_.push_back(device::send(timer_.clock(), group,
+                                      {to, key.micro_batch, {zeros->data(), e.rows, e.cols}, true}, Seconds(0),
+                                      interval));
     transfers_.back().keep(zeros);
     return;
   }
@@ -214,7 +221,8 @@ void Executor::agree(IterationOutcome& outcome) {
     MPI_Allreduce(MPI_IN_PLACE, &loss, 1, MPI_DOUBLE, MPI_SUM, world);
     // Every tensor- and data-parallel rank of the last stage adds its own tokens' share.
     outcome.record.loss = loss;
-    if (!std::isfinite(loss)) outcome.faults.push_back(fmt::format("iteration {}: the loss is not finite", outcome.record.index));
+    if (!std::isfinite(loss))
+      outcome.faults.push_back(fmt::format("iteration {}: the loss is not finite", outcome.record.index));
   }
   count_loads(outcome);
 }
@@ -262,8 +270,10 @@ void Executor::check_conservation(IterationOutcome& outcome) {
   MPI_Allreduce(MPI_IN_PLACE, sums, 2, MPI_DOUBLE, MPI_SUM, engine_.communicators.world.comm());
   const bool weights_travel = !plan_.blocks().front().context.weights_at_combine();
   if (weights_travel && std::abs(sums[0] - sums[1]) > 1e-5 * sums[1])
-    outcome.faults.push_back(fmt::format("iteration {}: {} tokens went through gates, but the router weights that arrived with "
-                                         "their rows add up to {}", outcome.record.index, sums[1], sums[0]));
+    outcome.faults.push_back(
+        fmt::format("iteration {}: {} tokens went through gates, but the router weights that arrived with "
+                    "their rows add up to {}",
+                    outcome.record.index, sums[1], sums[0]));
   std::uint64_t checksum = gradient_checksum(engine_);
   MPI_Allreduce(MPI_IN_PLACE, &checksum, 1, MPI_UINT64_T, MPI_SUM, engine_.communicators.world.comm());
   outcome.record.gradient_checksum = checksum;

@@ -105,9 +105,10 @@ nlohmann::ordered_json environment(const Session& session, const Case& c) {
   e["cores_on_first_node"] = session.facts().cores_on_this_node;
   nlohmann::ordered_json warnings = nlohmann::ordered_json::array();
   if (session.facts().ranks_on_this_node > session.facts().cores_on_this_node)
-    warnings.push_back(fmt::format("{} ranks share {} cores of a node{}", session.facts().ranks_on_this_node,
-                                   session.facts().cores_on_this_node,
-                                   c.clock == ClockKind::wall ? ": wall-clock figures of this run are no benchmark" : ""));
+    warnings.push_back(
+        fmt::format("{} ranks share {} cores of a node{}", session.facts().ranks_on_this_node,
+                    session.facts().cores_on_this_node,
+                    c.clock == ClockKind::wall ? ": wall-clock figures of this run are no benchmark" : ""));
   e["warnings"] = warnings;
   return e;
 }
@@ -123,10 +124,12 @@ void compare_checksums(Report& report) {
     }
     for (const IterationRecord& mine : run.iterations)
       for (const IterationRecord& theirs : reference->iterations)
-        if (mine.index == theirs.index && mine.completed() && theirs.completed() && mine.gradient_checksum != theirs.gradient_checksum) {
-          report.reasons.push_back(fmt::format("iteration {}: the gradients of {} differ from those of {} (checksums {:016x}, {:016x})",
-                                               mine.index, run.policy, reference->policy, *mine.gradient_checksum,
-                                               *theirs.gradient_checksum));
+        if (mine.index == theirs.index && mine.completed() && theirs.completed() &&
+            mine.gradient_checksum != theirs.gradient_checksum) {
+          report.reasons.push_back(
+              fmt::format("iteration {}: the gradients of {} differ from those of {} (checksums {:016x}, {:016x})",
+                          mine.index, run.policy, reference->policy, *mine.gradient_checksum,
+                          *theirs.gradient_checksum));
           return;
         }
   }
@@ -145,8 +148,7 @@ Report run_experiment(const Case& c, const Session& session) {
   const MachineTime machine_time(c.machine);
   const auto routing = shared_routing(c, session);
   Watchdog watchdog(c.watchdog_seconds, fmt::format("rank {} on {}", session.rank(), session.host()));
-  RunContext context =
-      make_context(c, session, *routing, c.clock == ClockKind::virtual_time ? &machine_time : nullptr);
+  RunContext context = make_context(c, session, *routing, c.clock == ClockKind::virtual_time ? &machine_time : nullptr);
 
   context.watchdog = &watchdog;
 
@@ -157,8 +159,13 @@ Report run_experiment(const Case& c, const Session& session) {
   report.workload_checksum = shared_workload_checksum(c, *routing, session);
   report.environment = environment(session, c);
   const TokenFlops flops = model_flops_per_token(c.model, c.training.sequence_length);
-  report.facts = {c.tokens_per_iteration(), flops.causal, flops.noncausal, c.machine.peak_flops,
-                  fmt::format("machine file {}", c.machine.name), session.world(), c.machine.restart_seconds};
+  report.facts = {c.tokens_per_iteration(),
+                  flops.causal,
+                  flops.noncausal,
+                  c.machine.peak_flops,
+                  fmt::format("machine file {}", c.machine.name),
+                  session.world(),
+                  c.machine.restart_seconds};
   report.reasons = verify(c, session, watchdog);
   device::reach(device::Phase::measurement);
   if (report.reasons.empty()) {

@@ -14,7 +14,8 @@ namespace {
 namespace ops = device::ops;
 using device::Matrix;
 
-constexpr std::array<ParameterGroup, parameter_group_count> all_groups = {ParameterGroup::dense, ParameterGroup::expert};
+constexpr std::array<ParameterGroup, parameter_group_count> all_groups = {ParameterGroup::dense,
+                                                                          ParameterGroup::expert};
 
 const device::Group& sharers(const Engine& engine, ParameterGroup group) {
   return group == ParameterGroup::dense ? engine.communicators.dense_gradients : engine.communicators.expert_gradients;
@@ -29,7 +30,8 @@ Matrix<float> shard(const Engine& engine, ParameterGroup which, float* buffer, c
 bool gradient_buffers_fit(Engine& engine) {
   for (const ParameterGroup which : all_groups) {
     const Bytes buffer = reduction_buffer(engine.parameters.group(which).elements);
-    if (buffer.value > 0 && engine.arena.ledger().live() + round_up(buffer, engine.arena.ledger().alignment()) > engine.arena.cap())
+    if (buffer.value > 0 &&
+        engine.arena.ledger().live() + round_up(buffer, engine.arena.ledger().alignment()) > engine.arena.cap())
       return false;
   }
   return true;
@@ -51,7 +53,8 @@ void reduce_gradients(Engine& engine, LaneTimer& timer) {
     const std::int64_t length = group.elements.shard();
     if (ranks.size() == 1 || length == 0 || device::injected(device::Fault::missing_reduction)) continue;
     const std::int64_t piece = std::min(length, reduction_piece);
-    auto* received = static_cast<float*>(engine.arena.allocate(Category::communication, reduction_buffer(group.elements)));
+    auto* received =
+        static_cast<float*>(engine.arena.allocate(Category::communication, reduction_buffer(group.elements)));
     ensure(received != nullptr, "the gradient reduction's buffer does not fit");
     Seconds ready = timer.clock().compute_lane();
     for (std::int64_t at = 0; at < length; at += piece) {
@@ -72,7 +75,8 @@ void reduce_gradients(Engine& engine, LaneTimer& timer) {
 
 void apply_optimizer(Engine& engine, LaneTimer& timer, const TrainingOptions& training, std::int64_t step) {
   timer.set_mitigation(false);
-  const ops::AdamOptions options{training.learning_rate, training.adam_beta1, training.adam_beta2, training.adam_epsilon, step};
+  const ops::AdamOptions options{training.learning_rate, training.adam_beta1, training.adam_beta2,
+                                 training.adam_epsilon, step};
   for (const ParameterGroup which : all_groups) {
     const GroupBuffers& group = engine.parameters.group(which);
     const device::Group& ranks = sharers(engine, which);

@@ -40,7 +40,8 @@ const device::Group& OperatorRunner::expert_group(const Instruction& instruction
 
 std::int64_t OperatorRunner::sequence(int micro_batch, std::int64_t position) const {
   const Case& c = setup_.run_case;
-  return (std::int64_t{micro_batch} * c.grid.data_parallel + engine_.communicators.here.data) * c.training.micro_batch_size +
+  return (std::int64_t{micro_batch} * c.grid.data_parallel + engine_.communicators.here.data) *
+             c.training.micro_batch_size +
          position;
 }
 
@@ -52,7 +53,8 @@ void OperatorRunner::run(int micro_batch, int block, const Instruction& instruct
   for (const Tensor t : pass.reads) call.ready = std::max(call.ready, store.ready({micro_batch, block, t}));
   for (const Tensor t : pass.writes) call.ready = std::max(call.ready, store.ready({micro_batch, block, t}));
   timer_.set_mitigation(instruction.recompute);
-  if (instruction.recompute && row.collective == Collective::none && device::injected(device::Fault::skipped_recompute)) return;
+  if (instruction.recompute && row.collective == Collective::none && device::injected(device::Fault::skipped_recompute))
+    return;
 
   const Seconds end = instruction.pass == PassKind::forward ? forward(call) : backward(call);
   for (const Tensor t : pass.writes) store.set_ready({micro_batch, block, t}, end);
@@ -66,39 +68,53 @@ void OperatorRunner::run(int micro_batch, int block, const Instruction& instruct
 
 Seconds OperatorRunner::forward(const Call& call) {
   switch (call.instruction.op) {
-    case Op::gate: return gate(call);
-    case Op::dispatch: return dispatch_forward(call);
-    case Op::combine: return combine_forward(call);
+    case Op::gate:
+      return gate(call);
+    case Op::dispatch:
+      return dispatch_forward(call);
+    case Op::combine:
+      return combine_forward(call);
     case Op::router:
     case Op::fc1:
     case Op::swiglu:
-    case Op::fc2: return timer_.compute(call.ready, [&] { experts_forward(call); });
-    case Op::unpermute: return timer_.compute(call.ready, [&] { unpermute_forward(call); });
+    case Op::fc2:
+      return timer_.compute(call.ready, [&] { experts_forward(call); });
+    case Op::unpermute:
+      return timer_.compute(call.ready, [&] { unpermute_forward(call); });
     case Op::embedding:
     case Op::synthetic_input:
     case Op::final_norm:
     case Op::head:
-    case Op::square_loss: return timer_.compute(call.ready, [&] { ends_forward(call); });
-    default: return timer_.compute(call.ready, [&] { dense_forward(call); });
+    case Op::square_loss:
+      return timer_.compute(call.ready, [&] { ends_forward(call); });
+    default:
+      return timer_.compute(call.ready, [&] { dense_forward(call); });
   }
 }
 
 Seconds OperatorRunner::backward(const Call& call) {
   switch (call.instruction.op) {
-    case Op::gate: return call.ready;
-    case Op::dispatch: return dispatch_backward(call);
-    case Op::combine: return combine_backward(call);
+    case Op::gate:
+      return call.ready;
+    case Op::dispatch:
+      return dispatch_backward(call);
+    case Op::combine:
+      return combine_backward(call);
     case Op::router:
     case Op::fc1:
     case Op::swiglu:
-    case Op::fc2: return timer_.compute(call.ready, [&] { experts_backward(call); });
-    case Op::unpermute: return timer_.compute(call.ready, [&] { unpermute_backward(call); });
+    case Op::fc2:
+      return timer_.compute(call.ready, [&] { experts_backward(call); });
+    case Op::unpermute:
+      return timer_.compute(call.ready, [&] { unpermute_backward(call); });
     case Op::embedding:
     case Op::synthetic_input:
     case Op::final_norm:
     case Op::head:
-    case Op::square_loss: return timer_.compute(call.ready, [&] { ends_backward(call); });
-    default: return timer_.compute(call.ready, [&] { dense_backward(call); });
+    case Op::square_loss:
+      return timer_.compute(call.ready, [&] { ends_backward(call); });
+    default:
+      return timer_.compute(call.ready, [&] { dense_backward(call); });
   }
 }
 

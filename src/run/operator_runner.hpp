@@ -20,8 +20,8 @@ struct GateLoad {
 
 /// Sums that must come out right at the end of an iteration whatever the policy: every token's weights add up to 1.
 struct Conservation {
-  double weight = 0;          ///< sum of the router weights of all rows received
-  std::int64_t tokens = 0;    ///< tokens that this rank sent through a gate
+  double weight = 0;        ///< sum of the router weights of all rows received
+  std::int64_t tokens = 0;  ///< tokens that this rank sent through a gate
 };
 
 class OperatorRunner {
@@ -58,7 +58,9 @@ class OperatorRunner {
     return engine_.activations.get({call.micro_batch, call.block, t});
   }
   device::Matrix<float> value(const Call& call, Parameter p) const { return engine_.parameters.value(call.block, p); }
-  device::Matrix<float> gradient(const Call& call, Parameter p) const { return engine_.parameters.gradient(call.block, p); }
+  device::Matrix<float> gradient(const Call& call, Parameter p) const {
+    return engine_.parameters.gradient(call.block, p);
+  }
   const device::RowMap& map(const Call& call) const { return maps_.at({call.micro_batch, call.block}); }
   const device::Group& expert_group(const Instruction& instruction) const;
   std::int64_t sequence(int micro_batch, std::int64_t position) const;

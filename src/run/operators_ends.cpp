@@ -29,7 +29,8 @@ void OperatorRunner::ends_forward(const Call& call) {
   const float per_token = 1.0f / static_cast<float>(c.tokens_per_iteration());
   switch (call.instruction.op) {
     case Op::embedding:
-      ops::embedding_forward(stream, tokens(call.micro_batch).data(), value(call, Parameter::embedding), t(Tensor::block_output));
+      ops::embedding_forward(stream, tokens(call.micro_batch).data(), value(call, Parameter::embedding),
+                             t(Tensor::block_output));
       break;
     case Op::synthetic_input: {
       const device::Matrix<float> x = t(Tensor::block_output);
@@ -39,11 +40,12 @@ void OperatorRunner::ends_forward(const Call& call) {
       break;
     }
     case Op::final_norm:
-      ops::rms_norm_forward(stream, t(Tensor::block_input), value(call, Parameter::final_norm_gain), t(Tensor::final_norm_output));
+      ops::rms_norm_forward(stream, t(Tensor::block_input), value(call, Parameter::final_norm_gain),
+                            t(Tensor::final_norm_output));
       break;
     case Op::head: {
-      device::gemm(stream, t(Tensor::final_norm_output), Transpose::no, value(call, Parameter::head_weight), Transpose::no, 0,
-                   t(Tensor::logits_gradient));
+      device::gemm(stream, t(Tensor::final_norm_output), Transpose::no, value(call, Parameter::head_weight),
+                   Transpose::no, 0, t(Tensor::logits_gradient));
       std::vector<std::int32_t> labels = tokens(call.micro_batch);
       const TokenSource source{c.training.seed, c.model.vocab_size};
       for (std::int32_t& id : labels) id = source.label(id);
@@ -54,7 +56,8 @@ void OperatorRunner::ends_forward(const Call& call) {
     case Op::square_loss:
       loss_ += ops::square_loss(stream, t(Tensor::block_input), per_token / static_cast<float>(c.model.hidden_size));
       break;
-    default: break;
+    default:
+      break;
   }
 }
 
@@ -64,20 +67,25 @@ void OperatorRunner::ends_backward(const Call& call) {
   const auto t = [&](Tensor name) { return tensor(call, name); };
   switch (call.instruction.op) {
     case Op::embedding:
-      ops::embedding_backward(stream, tokens(call.micro_batch).data(), t(Tensor::d_residual), gradient(call, Parameter::embedding));
+      ops::embedding_backward(stream, tokens(call.micro_batch).data(), t(Tensor::d_residual),
+                              gradient(call, Parameter::embedding));
       break;
     case Op::final_norm:
       ops::rms_norm_backward(stream, t(Tensor::block_input), value(call, Parameter::final_norm_gain),
-                             t(Tensor::d_final_norm_output), t(Tensor::d_residual), gradient(call, Parameter::final_norm_gain), false);
+                             t(Tensor::d_final_norm_output), t(Tensor::d_residual),
+                             gradient(call, Parameter::final_norm_gain), false);
       break;
     case Op::head:
-      product_backward(call, Tensor::final_norm_output, Tensor::logits_gradient, Tensor::d_final_norm_output, Parameter::head_weight);
+      product_backward(call, Tensor::final_norm_output, Tensor::logits_gradient, Tensor::d_final_norm_output,
+                       Parameter::head_weight);
       break;
     case Op::square_loss:
       ops::square_loss_backward(stream, t(Tensor::block_input),
-                                1.0f / static_cast<float>(c.tokens_per_iteration() * c.model.hidden_size), t(Tensor::d_residual));
+                                1.0f / static_cast<float>(c.tokens_per_iteration() * c.model.hidden_size),
+                                t(Tensor::d_residual));
       break;
-    default: break;
+    default:
+      break;
   }
 }
 

@@ -36,8 +36,8 @@ void grouped_gemm_swapped(device::Stream& stream, Matrix<const float> a, std::sp
   const std::int64_t local = static_cast<std::int64_t>(offsets.size()) - 1, height = w.rows / local;
   for (std::int64_t g = 0; g < local; ++g) {
     const std::int64_t other = g < 2 && local >= 2 ? 1 - g : g;
-    device::gemm(stream, a.slice(offsets[g], offsets[g + 1] - offsets[g]), Transpose::no, w.slice(other * height, height),
-                 Transpose::no, 0, c.slice(offsets[g], offsets[g + 1] - offsets[g]));
+    device::gemm(stream, a.slice(offsets[g], offsets[g + 1] - offsets[g]), Transpose::no,
+                 w.slice(other * height, height), Transpose::no, 0, c.slice(offsets[g], offsets[g + 1] - offsets[g]));
   }
 }
 
@@ -73,7 +73,8 @@ Seconds OperatorRunner::gate(const Call& call) {
   std::vector<std::int32_t> rows(experts);
   std::vector<std::int64_t> expected(experts, 0);
   for (std::int64_t j = 0; j < context.sequences; ++j) {
-    const std::int64_t shift = (next_data - engine_.communicators.here.data) * setup_.run_case.training.micro_batch_size;
+    const std::int64_t shift =
+        (next_data - engine_.communicators.here.data) * setup_.run_case.training.micro_batch_size;
     setup_.routing.rows_per_expert({iteration_, call.where.layer, sequence(call.micro_batch, j) + shift}, rows);
     for (std::int64_t e = 0; e < experts; ++e) expected[e] += rows[e];
   }
@@ -82,7 +83,8 @@ Seconds OperatorRunner::gate(const Call& call) {
          group.world_ranks()[next], iteration_, call.where.layer, call.micro_batch);
 
   const Matrix<const std::int64_t> loads{table.data(), group.size(), experts};
-  maps_[{call.micro_batch, call.block}] = device::make_row_map({choices.data(), context.local_tokens(), k}, loads, group.rank());
+  maps_[{call.micro_batch, call.block}] =
+      device::make_row_map({choices.data(), context.local_tokens(), k}, loads, group.rank());
   gate_loads_.push_back({call.micro_batch, {max_over_mean(loads)}});
   conservation_.tokens += context.local_tokens();
   return interval.end;
@@ -118,20 +120,25 @@ Seconds OperatorRunner::dispatch_forward(const Call& call) {
   if (!alone) {
     const Matrix<float> in = t(reorders ? Tensor::received_rows : Tensor::fc1_input);
     const Tensor in_weight = reorders ? Tensor::received_weight : Tensor::row_weight;
-    end = exchange(call, {rows, m.sent_rows, in, m.received_rows, weights, weights ? t(Tensor::slot_weight).data : nullptr,
-                          weights ? t(in_weight).data : nullptr}, end);
+    end = exchange(call,
+                   {rows, m.sent_rows, in, m.received_rows, weights, weights ? t(Tensor::slot_weight).data : nullptr,
+                    weights ? t(in_weight).data : nullptr},
+                   end);
   }
   if (reorders)
     end = timer_.compute(end, [&] {
       ops::scatter_rows(stream, t(Tensor::received_rows), m.expert_order.data(), t(Tensor::fc1_input));
-      if (weights) ops::scatter_values(stream, t(Tensor::received_weight), m.expert_order.data(), t(Tensor::row_weight));
+      if (weights)
+        ops::scatter_values(stream, t(Tensor::received_weight), m.expert_order.data(), t(Tensor::row_weight));
     });
   if (weights) {
     const Matrix<float> w = t(Tensor::row_weight);
     if (!call.instruction.recompute) conservation_.weight += std::accumulate(w.data, w.data + w.size(), 0.0);
-    if (device::injected(Fault::wrong_router_weight) && w.size() > 1) std::rotate(w.data, w.data + 1, w.data + w.size());
+    if (device::injected(Fault::wrong_router_weight) && w.size() > 1)
+      std::rotate(w.data, w.data + 1, w.data + w.size());
   }
-  if (device::injected(Fault::dropped_token) && m.rows() > 0) std::fill_n(t(Tensor::fc1_input).data, context.shape.hidden_size, 0.0f);
+  if (device::injected(Fault::dropped_token) && m.rows() > 0)
+    std::fill_n(t(Tensor::fc1_input).data, context.shape.hidden_size, 0.0f);
   return end;
 }
 
@@ -146,18 +153,20 @@ Seconds OperatorRunner::dispatch_backward(const Call& call) {
   if (reorders)
     end = timer_.compute(end, [&] {
       ops::gather_rows(stream, t(Tensor::d_fc1_input), m.expert_order.data(), t(Tensor::received_rows));
-      if (weights) ops::gather_values(stream, t(Tensor::d_row_weight), m.expert_order.data(), t(Tensor::received_weight));
+      if (weights)
+        ops::gather_values(stream, t(Tensor::d_row_weight), m.expert_order.data(), t(Tensor::received_weight));
     });
   if (!alone) {
     const Tensor out_weight = reorders ? Tensor::received_weight : Tensor::d_row_weight;
-    end = exchange(call, {t(reorders ? Tensor::received_rows : Tensor::d_fc1_input), m.received_rows, t(Tensor::sent_rows),
-                          m.sent_rows, weights, weights ? t(out_weight).data : nullptr,
-                          weights ? t(Tensor::slot_weight).data : nullptr},
+    end = exchange(call,
+                   {t(reorders ? Tensor::received_rows : Tensor::d_fc1_input), m.received_rows, t(Tensor::sent_rows),
+                    m.sent_rows, weights, weights ? t(out_weight).data : nullptr,
+                    weights ? t(Tensor::slot_weight).data : nullptr},
                    end);
   }
   return timer_.compute(end, [&] {
-    ops::sum_rows(stream, t(alone ? Tensor::d_fc1_input : Tensor::sent_rows), m.position_matrix(), t(Tensor::d_mlp_norm_output),
-                  !call.instruction.allocates(Tensor::d_mlp_norm_output));
+    ops::sum_rows(stream, t(alone ? Tensor::d_fc1_input : Tensor::sent_rows), m.position_matrix(),
+                  t(Tensor::d_mlp_norm_output), !call.instruction.allocates(Tensor::d_mlp_norm_output));
     if (weights)
       ops::scatter_values(stream, t(alone ? Tensor::d_row_weight : Tensor::slot_weight), m.slot_of_sent.data(),
                           t(Tensor::d_router_weight));
@@ -177,8 +186,10 @@ Seconds OperatorRunner::combine_forward(const Call& call) {
     end = timer_.compute(end, [&] {
       ops::gather_rows(stream, t(Tensor::expert_output), m.expert_order.data(), t(Tensor::received_rows));
     });
-  return exchange(call, {t(reorders ? Tensor::received_rows : Tensor::expert_output), m.received_rows, t(Tensor::returned_rows),
-                         m.sent_rows}, end);
+  return exchange(call,
+                  {t(reorders ? Tensor::received_rows : Tensor::expert_output), m.received_rows,
+                   t(Tensor::returned_rows), m.sent_rows},
+                  end);
 }
 
 Seconds OperatorRunner::combine_backward(const Call& call) {
@@ -187,10 +198,12 @@ Seconds OperatorRunner::combine_backward(const Call& call) {
   const BlockContext& context = call.where.context;
   const auto t = [&](Tensor name) { return tensor(call, name); };
   if (context.expert_parallel == 1)
-    return timer_.compute(call.ready, [&] { ops::copy(stream, t(Tensor::d_returned_rows), t(Tensor::d_expert_output)); });
+    return timer_.compute(call.ready,
+                          [&] { ops::copy(stream, t(Tensor::d_returned_rows), t(Tensor::d_expert_output)); });
   const bool reorders = context.local_experts() > 1;
-  const Seconds end = exchange(call, {t(Tensor::d_returned_rows), m.sent_rows,
-                                      t(reorders ? Tensor::received_rows : Tensor::d_expert_output), m.received_rows},
+  const Seconds end = exchange(call,
+                               {t(Tensor::d_returned_rows), m.sent_rows,
+                                t(reorders ? Tensor::received_rows : Tensor::d_expert_output), m.received_rows},
                                call.ready);
   if (!reorders) return end;
   return timer_.compute(end, [&] {
@@ -217,19 +230,22 @@ void OperatorRunner::experts_forward(const Call& call) {
     }
     case Op::fc1:
       if (device::injected(Fault::swapped_experts))
-        grouped_gemm_swapped(stream, t(Tensor::fc1_input), map(call).offsets, w(Parameter::fc1_weight), t(Tensor::fc1_output));
+        grouped_gemm_swapped(stream, t(Tensor::fc1_input), map(call).offsets, w(Parameter::fc1_weight),
+                             t(Tensor::fc1_output));
       else
         device::grouped_gemm(stream, t(Tensor::fc1_input), map(call).offsets, w(Parameter::fc1_weight), Transpose::no,
                              t(Tensor::fc1_output));
       break;
     case Op::swiglu:
-      ops::swiglu_forward(stream, t(Tensor::fc1_output), weights ? t(Tensor::row_weight).data : nullptr, t(Tensor::fc2_input));
+      ops::swiglu_forward(stream, t(Tensor::fc1_output), weights ? t(Tensor::row_weight).data : nullptr,
+                          t(Tensor::fc2_input));
       break;
     case Op::fc2:
       device::grouped_gemm(stream, t(Tensor::fc2_input), map(call).offsets, w(Parameter::fc2_weight), Transpose::no,
                            t(Tensor::expert_output));
       break;
-    default: break;
+    default:
+      break;
   }
 }
 
@@ -248,18 +264,24 @@ void OperatorRunner::experts_backward(const Call& call) {
                            !call.instruction.allocates(Tensor::d_mlp_norm_output));
       break;
     case Op::fc1:
-      device::grouped_gemm(stream, t(Tensor::d_fc1_output), m.offsets, w(Parameter::fc1_weight), Transpose::yes, t(Tensor::d_fc1_input));
-      device::grouped_gemm_weight_gradient(stream, t(Tensor::fc1_input), t(Tensor::d_fc1_output), m.offsets, g(Parameter::fc1_weight));
+      device::grouped_gemm(stream, t(Tensor::d_fc1_output), m.offsets, w(Parameter::fc1_weight), Transpose::yes,
+                           t(Tensor::d_fc1_input));
+      device::grouped_gemm_weight_gradient(stream, t(Tensor::fc1_input), t(Tensor::d_fc1_output), m.offsets,
+                                           g(Parameter::fc1_weight));
       break;
     case Op::swiglu:
-      ops::swiglu_backward(stream, t(Tensor::fc1_output), weights ? t(Tensor::row_weight).data : nullptr, t(Tensor::d_fc2_input),
-                           t(Tensor::d_fc1_output), weights ? t(Tensor::d_row_weight).data : nullptr);
+      ops::swiglu_backward(stream, t(Tensor::fc1_output), weights ? t(Tensor::row_weight).data : nullptr,
+                           t(Tensor::d_fc2_input), t(Tensor::d_fc1_output),
+                           weights ? t(Tensor::d_row_weight).data : nullptr);
       break;
     case Op::fc2:
-      device::grouped_gemm(stream, t(Tensor::d_expert_output), m.offsets, w(Parameter::fc2_weight), Transpose::yes, t(Tensor::d_fc2_input));
-      device::grouped_gemm_weight_gradient(stream, t(Tensor::fc2_input), t(Tensor::d_expert_output), m.offsets, g(Parameter::fc2_weight));
+      device::grouped_gemm(stream, t(Tensor::d_expert_output), m.offsets, w(Parameter::fc2_weight), Transpose::yes,
+                           t(Tensor::d_fc2_input));
+      device::grouped_gemm_weight_gradient(stream, t(Tensor::fc2_input), t(Tensor::d_expert_output), m.offsets,
+                                           g(Parameter::fc2_weight));
       break;
-    default: break;
+    default:
+      break;
   }
 }
 
@@ -267,7 +289,8 @@ void OperatorRunner::unpermute_forward(const Call& call) {
   device::Stream& stream = timer_.stream();
   const device::RowMap& m = map(call);
   const auto t = [&](Tensor name) { return tensor(call, name); };
-  if (call.instruction.allocates(Tensor::block_output)) ops::copy(stream, t(Tensor::mlp_norm_input), t(Tensor::block_output));
+  if (call.instruction.allocates(Tensor::block_output))
+    ops::copy(stream, t(Tensor::mlp_norm_input), t(Tensor::block_output));
   if (!call.where.context.weights_at_combine()) {
     ops::sum_rows(stream, t(Tensor::returned_rows), m.position_matrix(), t(Tensor::block_output), true);
     return;
@@ -306,8 +329,15 @@ void OperatorRunner::drain(int micro_batch, int block, const Instruction& instru
   scratch_in_.resize(std::max<std::size_t>(scratch_in_.size(), in * (h + 1)));
   float* out_data = scratch_out_.data();
   float* in_data = scratch_in_.data();
-  exchange(call, {{out_data, out, h}, to_experts ? m.sent_rows : m.received_rows, {in_data, in, h},
-                  to_experts ? m.received_rows : m.sent_rows, weights, out_data + out * h, in_data + in * h}, Seconds(0));
+  exchange(call,
+           {{out_data, out, h},
+            to_experts ? m.sent_rows : m.received_rows,
+            {in_data, in, h},
+            to_experts ? m.received_rows : m.sent_rows,
+            weights,
+            out_data + out * h,
+            in_data + in * h},
+           Seconds(0));
 }
 
 }  // namespace spillway

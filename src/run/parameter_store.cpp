@@ -12,11 +12,12 @@ namespace {
 
 float* allocate(device::Arena& arena, Category category, std::int64_t elements) {
   void* block = arena.allocate(category, Bytes(elements * 4));
-  require_input(block != nullptr,
-                "memory.cap = {:.2f} MiB is too small for parameters, gradients and optimizer state: {} of {:.2f} MiB did "
-                "not fit beside {:.2f} MiB",
-                mebibytes(arena.cap()), category_names[static_cast<std::size_t>(category)], mebibytes(Bytes(elements * 4)),
-                mebibytes(arena.ledger().live()));
+  require_input(
+      block != nullptr,
+      "memory.cap = {:.2f} MiB is too small for parameters, gradients and optimizer state: {} of {:.2f} MiB did "
+      "not fit beside {:.2f} MiB",
+      mebibytes(arena.cap()), category_names[static_cast<std::size_t>(category)], mebibytes(Bytes(elements * 4)),
+      mebibytes(arena.ledger().live()));
   return static_cast<float*>(block);
 }
 

@@ -37,7 +37,9 @@ class ParameterStore {
   /// Allocates in `arena`; throws InputError when the cap does not even hold the static memory.
   ParameterStore(device::Arena& arena, std::span<const StageBlock> blocks, const Grid& grid);
 
-  device::Matrix<float> value(int block, Parameter parameter) const { return view(block, parameter, &GroupBuffers::values); }
+  device::Matrix<float> value(int block, Parameter parameter) const {
+    return view(block, parameter, &GroupBuffers::values);
+  }
   device::Matrix<float> gradient(int block, Parameter parameter) const {
     return view(block, parameter, &GroupBuffers::gradients);
   }

@@ -16,9 +16,11 @@ namespace {
 constexpr Bytes no_cap{std::int64_t{1} << 60};
 
 std::string memory_arithmetic(const ByteLedger& peak) {
-  return fmt::format("peak {:.3f} MiB of parameters {:.3f} + gradients {:.3f} + optimizer {:.3f} + activations, messages and "
-                     "workspace", mebibytes(peak.peak()), mebibytes(peak.peak(Category::parameters)),
-                     mebibytes(peak.peak(Category::gradients)), mebibytes(peak.peak(Category::optimizer)));
+  return fmt::format(
+      "peak {:.3f} MiB of parameters {:.3f} + gradients {:.3f} + optimizer {:.3f} + activations, messages and "
+      "workspace",
+      mebibytes(peak.peak()), mebibytes(peak.peak(Category::parameters)), mebibytes(peak.peak(Category::gradients)),
+      mebibytes(peak.peak(Category::optimizer)));
 }
 
 }  // namespace
@@ -40,9 +42,11 @@ device::TimeModel::Message MachineTime::message(Bytes bytes, int from, int to) c
   return {m.occupied, m.latency};
 }
 
-RunContext make_context(const Case& c, const Session& session, const RoutingSource& routing, const device::TimeModel* time) {
-  RunContext context{c, session, routing, time, {},
-                     one_forward_one_backward({c.grid.pipeline_parallel, static_cast<int>(c.training.micro_batches)})};
+RunContext make_context(const Case& c, const Session& session, const RoutingSource& routing,
+                        const device::TimeModel* time) {
+  RunContext context{
+      c,    session, routing,
+      time, {},      one_forward_one_backward({c.grid.pipeline_parallel, static_cast<int>(c.training.micro_batches)})};
   const std::string stuck = find_deadlock(context.schedule);
   ensure(stuck.empty(), "the pipeline schedule would deadlock: {}", stuck);
   for (int rank = 0; rank < session.world(); ++rank)
@@ -56,8 +60,9 @@ std::optional<std::string> infeasibility(const Case& c, const Schedule& schedule
   for (int stage = 0; stage < grid.pipeline(); ++stage) {
     const std::vector<StageBlock> blocks = stage_blocks(stage_setup(c), stage);
     StepPlan plan(blocks, policy);
-    const ByteLedger peak = forecast_memory(plan, schedule[stage], rank_elements(blocks, grid), c.memory.alignment,
-                                            [&c](int, const StageBlock& b) { return balanced_rows(b.context, c.provisioning.margin); });
+    const ByteLedger peak =
+        forecast_memory(plan, schedule[stage], rank_elements(blocks, grid), c.memory.alignment,
+                        [&c](int, const StageBlock& b) { return balanced_rows(b.context, c.provisioning.margin); });
     if (peak.peak() > c.memory.cap)
       return fmt::format("stage {} does not fit at {} x balanced load: {} exceeds memory.cap = {:.3f} MiB", stage,
                          c.provisioning.margin, memory_arithmetic(peak), mebibytes(c.memory.cap));
@@ -93,8 +98,9 @@ void PolicyRunner::build(bool conservative) {
   engine_ = std::make_unique<Engine>(context_.run_case, blocks_, memory);
   plan_ = std::make_unique<StepPlan>(blocks_, policy);
   const auto& order = context_.schedule[engine_->communicators.here.pipeline];
-  executor_ = std::make_unique<Executor>(
-      Executor::Setup{context_.run_case, context_.routing, context_.node_of_rank, order, context_.watchdog}, *engine_, *plan_, clock_);
+  executor_ = std::make_unique<Executor>(Executor::Setup{context_.run_case, context_.routing, context_.node_of_rank,
+                                                         order, context_.watchdog},
+                                         *engine_, *plan_, clock_);
 }
 
 /// Measured seconds shall not hold first touches of memory: one iteration is run and forgotten before the wall clock
@@ -110,7 +116,8 @@ void PolicyRunner::warm_up() {
 /// Notes the peaks of this life of the rank before it ends.
 void PolicyRunner::retire() {
   mine_.peak.include(engine_->arena.ledger());
-  mine_.predicted_activation_peak = std::max(mine_.predicted_activation_peak.value_or(Bytes(0)), executor_->books().activation_peak());
+  mine_.predicted_activation_peak =
+      std::max(mine_.predicted_activation_peak.value_or(Bytes(0)), executor_->books().activation_peak());
   mine_.reserved_bytes = std::max(mine_.reserved_bytes.value_or(Bytes(0)), engine_->arena.reserved());
 }
 
@@ -156,13 +163,15 @@ PolicyRun PolicyRunner::run() {
 
     if (!record.completed()) {
       if (!protocol.out_of_memory()) {
-        result.reasons.push_back(fmt::format("iteration {} ran out of memory under the fallback policy {} too (rank {}, {})",
-                                             iteration, c.provisioning.fallback, record.oom->rank, record.oom->operator_name));
+        result.reasons.push_back(
+            fmt::format("iteration {} ran out of memory under the fallback policy {} too (rank {}, {})", iteration,
+                        c.provisioning.fallback, record.oom->rank, record.oom->operator_name));
         break;
       }
       if (const auto unfit = infeasibility(c, context_.schedule, *fallback_)) {
-        result.reasons.push_back(fmt::format("iteration {} ran out of memory and there is nothing to fall back to: {} {}",
-                                             iteration, c.provisioning.fallback, *unfit));
+        result.reasons.push_back(
+            fmt::format("iteration {} ran out of memory and there is nothing to fall back to: {} {}", iteration,
+                        c.provisioning.fallback, *unfit));
         break;
       }
       restart(true);

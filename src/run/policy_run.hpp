@@ -16,8 +16,8 @@ struct RunContext {
   const Case& run_case;
   const Session& session;
   const RoutingSource& routing;
-  const device::TimeModel* time_model;      ///< null on the wall clock
-  std::vector<int> node_of_rank;            ///< modelled nodes on the virtual clock, real ones on the wall clock
+  const device::TimeModel* time_model;  ///< null on the wall clock
+  std::vector<int> node_of_rank;        ///< modelled nodes on the virtual clock, real ones on the wall clock
   Schedule schedule;
   Watchdog* watchdog = nullptr;
   /// Of the verification: freed memory is poisoned, and a policy with a cap restarts after its first iteration.
@@ -37,7 +37,8 @@ class MachineTime final : public device::TimeModel {
 };
 
 /// Schedule and node map of a case. Throws InternalError for a schedule that would deadlock.
-RunContext make_context(const Case& c, const Session& session, const RoutingSource& routing, const device::TimeModel* time);
+RunContext make_context(const Case& c, const Session& session, const RoutingSource& routing,
+                        const device::TimeModel* time);
 
 /// Balanced load times the case's margin: does the policy fit on every stage? Empty, or why not, with the arithmetic.
 std::optional<std::string> infeasibility(const Case& c, const Schedule& schedule, const Policy& policy);

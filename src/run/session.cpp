@@ -27,9 +27,11 @@ void check_launcher() {
   for (const char* known : {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_SIZE"})
     if (std::getenv(known) != nullptr) return;
   if (tasks > 1)
-    throw EnvironmentError(fmt::format(
-        "srun started {} tasks without a process manager, so that each would run alone and print a result of its own; use "
-        "srun --mpi=pmix (srun --mpi=list shows what there is), or mpirun", tasks));
+    throw EnvironmentError(
+        fmt::format("srun started {} tasks without a process manager, so that each would run alone and print a result "
+                    "of its own; use "
+                    "srun --mpi=pmix (srun --mpi=list shows what there is), or mpirun",
+                    tasks));
 }
 
 /// The launcher's own count against the world.
@@ -37,9 +39,11 @@ void check_world(int world) {
   for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}) {
     const int tasks = environment_number(name);
     if (tasks > 0 && tasks != world)
-      throw EnvironmentError(fmt::format(
-          "the launcher started {} tasks ({}), but MPI sees a world of {}: launcher and library do not belong together; "
-          "use the mpirun of the MPI that the program was built with", tasks, name, world));
+      throw EnvironmentError(
+          fmt::format("the launcher started {} tasks ({}), but MPI sees a world of {}: launcher and library do not "
+                      "belong together; "
+                      "use the mpirun of the MPI that the program was built with",
+                      tasks, name, world));
   }
 }
 

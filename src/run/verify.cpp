@@ -44,8 +44,13 @@ Case tiny_case(const Case& full) {
   tiny.name = "verification";
   tiny.model = tiny_shape(full.model, full.grid);
   tiny.layers_per_stage.clear();
-  tiny.training = {.sequence_length = 32, .micro_batch_size = 1, .micro_batches = std::min<std::int64_t>(full.training.micro_batches, 4),
-                   .iterations = iterations, .seed = full.training.seed, .learning_rate = 1e-2, .adam_epsilon = 1e-3};
+  tiny.training = {.sequence_length = 32,
+                   .micro_batch_size = 1,
+                   .micro_batches = std::min<std::int64_t>(full.training.micro_batches, 4),
+                   .iterations = iterations,
+                   .seed = full.training.seed,
+                   .learning_rate = 1e-2,
+                   .adam_epsilon = 1e-3};
   tiny.routing = {};
   const auto ranks = static_cast<double>(full.grid.expert_parallel);
   const auto k = static_cast<double>(tiny.model.num_experts_per_tok);
@@ -77,8 +82,10 @@ Bytes tight_cap(const Case& tiny, const Schedule& schedule, const Policy& policy
   for (int stage = 0; stage < grid.pipeline(); ++stage) {
     const auto blocks = stage_blocks(stage_setup(tiny), stage);
     StepPlan plan(blocks, policy);
-    cap = std::max(cap, forecast_memory(plan, schedule[stage], rank_elements(blocks, grid), tiny.memory.alignment,
-                                        [](int, const StageBlock& b) { return balanced_rows(b.context, load_that_fits); }).peak());
+    cap =
+        std::max(cap, forecast_memory(plan, schedule[stage], rank_elements(blocks, grid), tiny.memory.alignment,
+                                      [](int, const StageBlock& b) { return balanced_rows(b.context, load_that_fits); })
+                          .peak());
   }
   return cap;
 }
@@ -100,12 +107,14 @@ std::vector<std::pair<int, ParameterShape>> whole_model(const Case& tiny) {
   return list;
 }
 
-ReferenceBatch batch_of(const Case& tiny, const RoutingSource& routing, std::int64_t iteration, std::vector<std::int32_t>& choices) {
+ReferenceBatch batch_of(const Case& tiny, const RoutingSource& routing, std::int64_t iteration,
+                        std::vector<std::int32_t>& choices) {
   const std::int64_t s = tiny.training.sequence_length;
   ReferenceBatch batch{iteration, tiny.global_batch(), s, {}, {}, {}};
   const TokenSource source{tiny.training.seed, tiny.model.vocab_size};
   batch.tokens.resize(batch.total_tokens());
-  for (std::int64_t g = 0; g < batch.sequences; ++g) source.tokens(iteration, g, std::span(batch.tokens).subspan(g * s, s));
+  for (std::int64_t g = 0; g < batch.sequences; ++g)
+    source.tokens(iteration, g, std::span(batch.tokens).subspan(g * s, s));
   for (const std::int32_t id : batch.tokens) batch.labels.push_back(source.label(id));
   choices.resize(s * tiny.model.num_experts_per_tok);
   batch.choices = [&routing, &choices, iteration](int layer, std::int64_t sequence) -> std::span<const std::int32_t> {
@@ -127,7 +136,8 @@ Reference reference(const Case& tiny, const RoutingSource& routing) {
     for (std::int64_t i = 0; i < iterations; ++i) {
       flat.push_back(model.step_gradients(batch_of(tiny, routing, i, choices)));
       if (i + 1 < iterations)
-        model.adam({tiny.training.learning_rate, tiny.training.adam_beta1, tiny.training.adam_beta2, tiny.training.adam_epsilon, i + 1});
+        model.adam({tiny.training.learning_rate, tiny.training.adam_beta1, tiny.training.adam_beta2,
+                    tiny.training.adam_epsilon, i + 1});
     }
     for (const auto& [layer, p] : model_parameters) {
       const auto gradient = model.gradient(p.id, layer);
@@ -164,7 +174,8 @@ std::string compare_gradients(PolicyRunner& run, const Reference& reference) {
     const std::int64_t shift = expert ? comm.here.expert * place.shape.size() : 0;
     double scale = 0, worst = 0;
     for (const double g : expected) scale = std::max(scale, std::abs(g));
-    for (std::int64_t i = std::max(place.offset, first); i < std::min(place.offset + place.shape.size(), first + shard); ++i) {
+    for (std::int64_t i = std::max(place.offset, first); i < std::min(place.offset + place.shape.size(), first + shard);
+         ++i) {
       const double difference = std::abs(group.gradients[i] - expected[shift + i - place.offset]);
       worst = std::isfinite(difference) ? std::max(worst, difference) : INFINITY;
     }
@@ -179,7 +190,7 @@ std::vector<float> my_gradients(PolicyRunner& run) {
   Engine& engine = run.engine();
   std::vector<float> all;
   for (const auto& [which, rank] : {std::pair(ParameterGroup::dense, engine.communicators.dense_gradients.rank()),
-                                   std::pair(ParameterGroup::expert, engine.communicators.expert_gradients.rank())}) {
+                                    std::pair(ParameterGroup::expert, engine.communicators.expert_gradients.rank())}) {
     const GroupBuffers& group = engine.parameters.group(which);
     const float* shard = group.gradients + rank * group.elements.shard();
     all.insert(all.end(), shard, shard + group.elements.shard());
@@ -212,7 +223,8 @@ std::string compare_losses(const PolicyRun& run, const std::vector<double>& expe
     const IterationRecord* record = last_attempt(run, i);
     if (record == nullptr) return fmt::format("{}: iteration {} did not complete", run.policy, i);
     if (std::abs(*record->loss - expected[i]) > loss_tolerance * std::abs(expected[i]))
-      return fmt::format("{}: loss of iteration {} is {:.8f}, the serial reference's {:.8f}", run.policy, i, *record->loss, expected[i]);
+      return fmt::format("{}: loss of iteration {} is {:.8f}, the serial reference's {:.8f}", run.policy, i,
+                         *record->loss, expected[i]);
   }
   return {};
 }

@@ -30,8 +30,10 @@ void Watchdog::watch() {
     if (now == seen) {
       // The main thread may sit inside MPI, so MPI cannot be asked: leaving without finalizing makes the launcher end
       // the job.
-      fmt::print(stderr, "spillway: error: {}: nothing has moved for {} s (last: {}); another rank is gone or stuck. "
-                 "watchdog_seconds sets this limit\n", who_, limit_.count(), where_.load());
+      fmt::print(stderr,
+                 "spillway: error: {}: nothing has moved for {} s (last: {}); another rank is gone or stuck. "
+                 "watchdog_seconds sets this limit\n",
+                 who_, limit_.count(), where_.load());
       std::fflush(stderr);
       std::_Exit(static_cast<int>(ExitCode::environment));
     }

@@ -19,18 +19,18 @@ void adam_step(Stream& stream, const AdamOptions& options, Matrix<float> paramet
   const auto correction2 = static_cast<float>(1.0 / (1.0 - std::pow(options.beta2, step)));
   const auto epsilon = static_cast<float>(options.epsilon);
   stream.charge({{}, gradients.bytes() + (parameters.bytes() + m.bytes() + v.bytes()) * 2});
-  parallel_blocks(stream, "adam_step", parameters.size(), element_block,
-                  KOKKOS_LAMBDA(std::int64_t begin, std::int64_t end) {
+  parallel_blocks(
+      stream, "adam_step", parameters.size(), element_block, KOKKOS_LAMBDA(std::int64_t begin, std::int64_t end) {
 #pragma omp simd
-    for (std::int64_t i = begin; i < end; ++i) {
-      const float g = gradients.data[i];
-      const float mean = beta1 * m.data[i] + rest1 * g;
-      const float square = beta2 * v.data[i] + rest2 * (g * g);
-      m.data[i] = mean;
-      v.data[i] = square;
-      parameters.data[i] -= rate * mean / (std::sqrt(square * correction2) + epsilon);
-    }
-  });
+        for (std::int64_t i = begin; i < end; ++i) {
+          const float g = gradients.data[i];
+          const float mean = beta1 * m.data[i] + rest1 * g;
+          const float square = beta2 * v.data[i] + rest2 * (g * g);
+          m.data[i] = mean;
+          v.data[i] = square;
+          parameters.data[i] -= rate * mean / (std::sqrt(square * correction2) + epsilon);
+        }
+      });
 }
 
 }  // namespace spillway::device::ops

@@ -25,10 +25,11 @@ void expect_shape(const char* name, const Matrix<T>& matrix, std::int64_t rows, 
 /// Runs body(first, last) over [0, n) cut into blocks of `block`, in any order.
 template <class Body>
 void parallel_blocks(Stream& stream, const char* name, std::int64_t n, std::int64_t block, const Body& body) {
-  stream.parallel_for(name, (n + block - 1) / block, Work{}, KOKKOS_LAMBDA(std::int64_t b) {
-    const std::int64_t first = b * block;
-    body(first, first + block < n ? first + block : n);
-  });
+  stream.parallel_for(
+      name, (n + block - 1) / block, Work{}, KOKKOS_LAMBDA(std::int64_t b) {
+        const std::int64_t first = b * block;
+        body(first, first + block < n ? first + block : n);
+      });
 }
 
 }  // namespace spillway::device::ops

@@ -31,7 +31,8 @@ double ordered_sum(Stream& stream, const char* name, std::int64_t rows, const Ro
   for (std::int64_t first = 0; first < rows; first += row_chunk) {
     const std::int64_t count = std::min(row_chunk, rows - first);
     double* values = losses.data();
-    stream.parallel_for(name, count, Work{}, KOKKOS_LAMBDA(std::int64_t r) { values[r] = loss(first + r); });
+    stream.parallel_for(
+        name, count, Work{}, KOKKOS_LAMBDA(std::int64_t r) { values[r] = loss(first + r); });
     for (std::int64_t r = 0; r < count; ++r) total += losses[static_cast<std::size_t>(r)];
   }
   return total;
@@ -42,29 +43,30 @@ double ordered_sum(Stream& stream, const char* name, std::int64_t rows, const Ro
 double cross_entropy(Stream& stream, Matrix<float> logits, const std::int32_t* labels, float scale) {
   const Bytes label_bytes(logits.rows * static_cast<std::int64_t>(sizeof(std::int32_t)));
   stream.charge({{}, label_bytes + logits.bytes() * 2});
-  const double total = ordered_sum(stream, "cross_entropy", logits.rows, KOKKOS_LAMBDA(std::int64_t i) {
-    return row_loss(logits.row(i), logits.cols, labels[i], scale);
-  });
+  const double total = ordered_sum(
+      stream, "cross_entropy", logits.rows,
+      KOKKOS_LAMBDA(std::int64_t i) { return row_loss(logits.row(i), logits.cols, labels[i], scale); });
   return total * static_cast<double>(scale);
 }
 
 double square_loss(Stream& stream, Matrix<const float> x, float scale) {
   stream.charge({{}, x.bytes()});
-  const double total = ordered_sum(stream, "square_loss", x.rows, KOKKOS_LAMBDA(std::int64_t i) {
-    const float* row = x.row(i);
-    return static_cast<double>(lane_sum(x.cols, [row](std::int64_t j) { return row[j] * row[j]; }));
-  });
+  const double total = ordered_sum(
+      stream, "square_loss", x.rows, KOKKOS_LAMBDA(std::int64_t i) {
+        const float* row = x.row(i);
+        return static_cast<double>(lane_sum(x.cols, [row](std::int64_t j) { return row[j] * row[j]; }));
+      });
   return total * 0.5 * static_cast<double>(scale);
 }
 
 void square_loss_backward(Stream& stream, Matrix<const float> x, float scale, Matrix<float> d_x) {
   expect_shape("square_loss: d_x", d_x, x.rows, x.cols);
   stream.charge({{}, x.bytes() + d_x.bytes()});
-  parallel_blocks(stream, "square_loss_backward", x.size(), element_block,
-                  KOKKOS_LAMBDA(std::int64_t begin, std::int64_t end) {
+  parallel_blocks(
+      stream, "square_loss_backward", x.size(), element_block, KOKKOS_LAMBDA(std::int64_t begin, std::int64_t end) {
 #pragma omp simd
-    for (std::int64_t i = begin; i < end; ++i) d_x.data[i] = scale * x.data[i];
-  });
+        for (std::int64_t i = begin; i < end; ++i) d_x.data[i] = scale * x.data[i];
+      });
 }
 
 }  // namespace spillway::device::ops

@@ -10,25 +10,28 @@ namespace spillway::device::ops {
 void accumulate(Stream& stream, Matrix<const float> x, Matrix<float> sum) {
   expect_shape("accumulate: sum", sum, x.rows, x.cols);
   stream.charge({{}, x.bytes() + sum.bytes() * 2});
-  parallel_blocks(stream, "accumulate", x.size(), element_block, KOKKOS_LAMBDA(std::int64_t begin, std::int64_t end) {
+  parallel_blocks(
+      stream, "accumulate", x.size(), element_block, KOKKOS_LAMBDA(std::int64_t begin, std::int64_t end) {
 #pragma omp simd
-    for (std::int64_t i = begin; i < end; ++i) sum.data[i] += x.data[i];
-  });
+        for (std::int64_t i = begin; i < end; ++i) sum.data[i] += x.data[i];
+      });
 }
 
 void fill(Stream& stream, float value, Matrix<float> x) {
   stream.charge({{}, x.bytes()});
-  parallel_blocks(stream, "fill", x.size(), element_block, KOKKOS_LAMBDA(std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) x.data[i] = value;
-  });
+  parallel_blocks(
+      stream, "fill", x.size(), element_block, KOKKOS_LAMBDA(std::int64_t begin, std::int64_t end) {
+        for (std::int64_t i = begin; i < end; ++i) x.data[i] = value;
+      });
 }
 
 void copy(Stream& stream, Matrix<const float> src, Matrix<float> dst) {
   expect_shape("copy: dst", dst, src.rows, src.cols);
   stream.charge({{}, src.bytes() + dst.bytes()});
-  parallel_blocks(stream, "copy", src.size(), element_block, KOKKOS_LAMBDA(std::int64_t begin, std::int64_t end) {
-    std::memcpy(dst.data + begin, src.data + begin, static_cast<std::size_t>(end - begin) * sizeof(float));
-  });
+  parallel_blocks(
+      stream, "copy", src.size(), element_block, KOKKOS_LAMBDA(std::int64_t begin, std::int64_t end) {
+        std::memcpy(dst.data + begin, src.data + begin, static_cast<std::size_t>(end - begin) * sizeof(float));
+      });
 }
 
 std::uint64_t checksum(Matrix<const float> x, std::uint64_t first_index) {

@@ -15,23 +15,23 @@ void embedding_forward(Stream& stream, const std::int32_t* tokens, Matrix<const 
   expect_shape("embedding: out", out, out.rows, table.cols);
   const auto row_bytes = static_cast<std::size_t>(table.cols) * sizeof(float);
   const Work work{{}, token_bytes(out.rows) + out.bytes() * 2};
-  stream.parallel_for("embedding_forward", out.rows, work, KOKKOS_LAMBDA(std::int64_t s) {
-    std::memcpy(out.row(s), table.row(tokens[s]), row_bytes);
-  });
+  stream.parallel_for(
+      "embedding_forward", out.rows, work,
+      KOKKOS_LAMBDA(std::int64_t s) { std::memcpy(out.row(s), table.row(tokens[s]), row_bytes); });
 }
 
 void embedding_backward(Stream& stream, const std::int32_t* tokens, Matrix<const float> d_out, Matrix<float> d_table) {
   expect_shape("embedding: d_table", d_table, d_table.rows, d_out.cols);
   stream.charge({{}, token_bytes(d_out.rows) + d_out.bytes() * 3});
-  parallel_blocks(stream, "embedding_backward", d_out.cols, column_block,
-                  KOKKOS_LAMBDA(std::int64_t begin, std::int64_t end) {
-    for (std::int64_t s = 0; s < d_out.rows; ++s) {
-      const float* d = d_out.row(s);
-      float* sum = d_table.row(tokens[s]);
+  parallel_blocks(
+      stream, "embedding_backward", d_out.cols, column_block, KOKKOS_LAMBDA(std::int64_t begin, std::int64_t end) {
+        for (std::int64_t s = 0; s < d_out.rows; ++s) {
+          const float* d = d_out.row(s);
+          float* sum = d_table.row(tokens[s]);
 #pragma omp simd
-      for (std::int64_t j = begin; j < end; ++j) sum[j] += d[j];
-    }
-  });
+          for (std::int64_t j = begin; j < end; ++j) sum[j] += d[j];
+        }
+      });
 }
 
 }  // namespace spillway::device::ops

@@ -36,14 +36,15 @@ void rms_norm_forward(Stream& stream, Matrix<const float> x, Matrix<const float>
   expect_shape("rms_norm: gain", gain, 1, x.cols);
   expect_shape("rms_norm: out", out, x.rows, x.cols);
   const Work work{{}, x.bytes() + gain.bytes() + out.bytes()};
-  stream.parallel_for("rms_norm_forward", x.rows, work, KOKKOS_LAMBDA(std::int64_t i) {
-    const float* xi = x.row(i);
-    const float* g = gain.data;
-    float* yi = out.row(i);
-    const float inverse = inverse_rms(xi, x.cols);
+  stream.parallel_for(
+      "rms_norm_forward", x.rows, work, KOKKOS_LAMBDA(std::int64_t i) {
+        const float* xi = x.row(i);
+        const float* g = gain.data;
+        float* yi = out.row(i);
+        const float inverse = inverse_rms(xi, x.cols);
 #pragma omp simd
-    for (std::int64_t j = 0; j < x.cols; ++j) yi[j] = xi[j] * inverse * g[j];
-  });
+        for (std::int64_t j = 0; j < x.cols; ++j) yi[j] = xi[j] * inverse * g[j];
+      });
 }
 
 void rms_norm_backward(Stream& stream, Matrix<const float> x, Matrix<const float> gain, Matrix<const float> d_out,
@@ -52,28 +53,31 @@ void rms_norm_backward(Stream& stream, Matrix<const float> x, Matrix<const float
   expect_shape("rms_norm: d_out", d_out, x.rows, x.cols);
   expect_shape("rms_norm: d_x", d_x, x.rows, x.cols);
   expect_shape("rms_norm: d_gain", d_gain, 1, x.cols);
-  stream.charge({{}, x.bytes() + gain.bytes() + d_out.bytes() + d_x.bytes() * (accumulate_d_x ? 2 : 1) +
-                         d_gain.bytes() * 2});
+  stream.charge(
+      {{}, x.bytes() + gain.bytes() + d_out.bytes() + d_x.bytes() * (accumulate_d_x ? 2 : 1) + d_gain.bytes() * 2});
   std::array<float, row_chunk> inverses;
   for (std::int64_t first = 0; first < x.rows; first += row_chunk) {
     const std::int64_t rows = std::min(row_chunk, x.rows - first);
     float* inverse = inverses.data();
-    stream.parallel_for("rms_norm_backward_x", rows, Work{}, KOKKOS_LAMBDA(std::int64_t r) {
-      const std::int64_t i = first + r;
-      inverse[r] = inverse_rms(x.row(i), x.cols);
-      if (accumulate_d_x) row_gradient<true>(gain, x.row(i), d_out.row(i), inverse[r], d_x.row(i));
-      else row_gradient<false>(gain, x.row(i), d_out.row(i), inverse[r], d_x.row(i));
-    });
-    parallel_blocks(stream, "rms_norm_backward_gain", x.cols, column_block,
-                    KOKKOS_LAMBDA(std::int64_t begin, std::int64_t end) {
-      float* sum = d_gain.data;
-      for (std::int64_t r = 0; r < rows; ++r) {
-        const float* xi = x.row(first + r);
-        const float* di = d_out.row(first + r);
+    stream.parallel_for(
+        "rms_norm_backward_x", rows, Work{}, KOKKOS_LAMBDA(std::int64_t r) {
+          const std::int64_t i = first + r;
+          inverse[r] = inverse_rms(x.row(i), x.cols);
+          if (accumulate_d_x)
+            row_gradient<true>(gain, x.row(i), d_out.row(i), inverse[r], d_x.row(i));
+          else
+            row_gradient<false>(gain, x.row(i), d_out.row(i), inverse[r], d_x.row(i));
+        });
+    parallel_blocks(
+        stream, "rms_norm_backward_gain", x.cols, column_block, KOKKOS_LAMBDA(std::int64_t begin, std::int64_t end) {
+          float* sum = d_gain.data;
+          for (std::int64_t r = 0; r < rows; ++r) {
+            const float* xi = x.row(first + r);
+            const float* di = d_out.row(first + r);
 #pragma omp simd
-        for (std::int64_t j = begin; j < end; ++j) sum[j] += di[j] * (xi[j] * inverse[r]);
-      }
-    });
+            for (std::int64_t j = begin; j < end; ++j) sum[j] += di[j] * (xi[j] * inverse[r]);
+          }
+        });
   }
 }
 

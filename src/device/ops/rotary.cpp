@@ -13,20 +13,21 @@ void turn(Stream& stream, Matrix<const float> table, const RotaryShape& shape, M
   const std::int64_t half = shape.head_dim / 2, turned = shape.heads + shape.key_value_heads;
   const std::int64_t length = shape.sequence_length;
   const Work work{{}, Matrix<float>{nullptr, qkv.rows, turned * shape.head_dim}.bytes() * 2};
-  stream.parallel_for("rotary", qkv.rows, work, KOKKOS_LAMBDA(std::int64_t r) {
-    const float* cosine = table.row(r % length);
-    const float* sine = cosine + half;
-    for (std::int64_t head = 0; head < turned; ++head) {
-      float* low = qkv.row(r) + head * 2 * half;
-      float* high = low + half;
+  stream.parallel_for(
+      "rotary", qkv.rows, work, KOKKOS_LAMBDA(std::int64_t r) {
+        const float* cosine = table.row(r % length);
+        const float* sine = cosine + half;
+        for (std::int64_t head = 0; head < turned; ++head) {
+          float* low = qkv.row(r) + head * 2 * half;
+          float* high = low + half;
 #pragma omp simd
-      for (std::int64_t i = 0; i < half; ++i) {
-        const float a = low[i], b = high[i], s = direction * sine[i];
-        low[i] = a * cosine[i] - b * s;
-        high[i] = b * cosine[i] + a * s;
-      }
-    }
-  });
+          for (std::int64_t i = 0; i < half; ++i) {
+            const float a = low[i], b = high[i], s = direction * sine[i];
+            low[i] = a * cosine[i] - b * s;
+            high[i] = b * cosine[i] + a * s;
+          }
+        }
+      });
 }
 
 }  // namespace

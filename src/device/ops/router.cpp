@@ -38,13 +38,14 @@ void router_forward(Stream& stream, Matrix<const float> u, Matrix<const float> w
   const Matrix<float> probabilities = state.slice(0, tokens), weights = state.slice(tokens, tokens);
   gemm(stream, u, Transpose::no, w, Transpose::no, 0.0f, probabilities);
   const Work work{{}, choices.bytes() + probabilities.bytes() * 2 + weights.bytes()};
-  stream.parallel_for("router_forward", tokens, work, KOKKOS_LAMBDA(std::int64_t t) {
-    const std::int32_t* chosen = choices.row(t);
-    float* p = probabilities.row(t);
-    float* weight = weights.row(t);
-    combine_weights(p, chosen, choices.cols, experts, weight);
-    softmax(p, experts);
-  });
+  stream.parallel_for(
+      "router_forward", tokens, work, KOKKOS_LAMBDA(std::int64_t t) {
+        const std::int32_t* chosen = choices.row(t);
+        float* p = probabilities.row(t);
+        float* weight = weights.row(t);
+        combine_weights(p, chosen, choices.cols, experts, weight);
+        softmax(p, experts);
+      });
 }
 
 void router_backward(Stream& stream, Matrix<const float> u, Matrix<const float> w, Matrix<const std::int32_t> choices,
@@ -57,16 +58,17 @@ void router_backward(Stream& stream, Matrix<const float> u, Matrix<const float> 
   expect_shape("router: d_logits", d_logits, tokens, experts);
   const Matrix<const float> weights = state.slice(tokens, tokens);
   const Work work{{}, choices.bytes() + weights.bytes() + d_weights.bytes() + d_logits.bytes()};
-  stream.parallel_for("router_backward", tokens, work, KOKKOS_LAMBDA(std::int64_t t) {
-    const std::int32_t* chosen = choices.row(t);
-    const float* weight = weights.row(t);
-    const float* d_weight = d_weights.row(t);
-    float* d_logit = d_logits.row(t);
-    float mean = 0;
-    for (std::int64_t j = 0; j < choices.cols; ++j) mean += weight[chosen[j]] * d_weight[j];
-    for (std::int64_t e = 0; e < experts; ++e) d_logit[e] = 0;
-    for (std::int64_t j = 0; j < choices.cols; ++j) d_logit[chosen[j]] = weight[chosen[j]] * (d_weight[j] - mean);
-  });
+  stream.parallel_for(
+      "router_backward", tokens, work, KOKKOS_LAMBDA(std::int64_t t) {
+        const std::int32_t* chosen = choices.row(t);
+        const float* weight = weights.row(t);
+        const float* d_weight = d_weights.row(t);
+        float* d_logit = d_logits.row(t);
+        float mean = 0;
+        for (std::int64_t j = 0; j < choices.cols; ++j) mean += weight[chosen[j]] * d_weight[j];
+        for (std::int64_t e = 0; e < experts; ++e) d_logit[e] = 0;
+        for (std::int64_t j = 0; j < choices.cols; ++j) d_logit[chosen[j]] = weight[chosen[j]] * (d_weight[j] - mean);
+      });
   gemm(stream, d_logits, Transpose::no, w, Transpose::yes, accumulate_d_u ? 1.0f : 0.0f, d_u);
   gemm(stream, u, Transpose::yes, d_logits, Transpose::no, 1.0f, d_w);
 }

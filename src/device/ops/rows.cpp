@@ -64,30 +64,30 @@ void gather_rows(Stream& stream, Matrix<const float> src, const std::int32_t* in
   expect_shape("gather_rows: src", src, src.rows, dst.cols);
   const auto row_bytes = static_cast<std::size_t>(value_bytes(src.cols).value);
   const Work work{{}, index_bytes(dst.rows) + src.bytes() + dst.bytes()};
-  stream.parallel_for("gather_rows", dst.rows, work, KOKKOS_LAMBDA(std::int64_t i) {
-    std::memcpy(dst.row(i), src.row(index[i]), row_bytes);
-  });
+  stream.parallel_for(
+      "gather_rows", dst.rows, work,
+      KOKKOS_LAMBDA(std::int64_t i) { std::memcpy(dst.row(i), src.row(index[i]), row_bytes); });
 }
 
 void scatter_rows(Stream& stream, Matrix<const float> src, const std::int32_t* index, Matrix<float> dst) {
   expect_shape("scatter_rows: dst", dst, src.rows, src.cols);
   const auto row_bytes = static_cast<std::size_t>(value_bytes(src.cols).value);
   const Work work{{}, index_bytes(src.rows) + src.bytes() + dst.bytes()};
-  stream.parallel_for("scatter_rows", src.rows, work, KOKKOS_LAMBDA(std::int64_t i) {
-    std::memcpy(dst.row(index[i]), src.row(i), row_bytes);
-  });
+  stream.parallel_for(
+      "scatter_rows", src.rows, work,
+      KOKKOS_LAMBDA(std::int64_t i) { std::memcpy(dst.row(index[i]), src.row(i), row_bytes); });
 }
 
 void gather_values(Stream& stream, Matrix<const float> src, const std::int32_t* index, Matrix<float> dst) {
   const Work work{{}, index_bytes(dst.size()) + value_bytes(dst.size()) + dst.bytes()};
-  stream.parallel_for("gather_values", dst.size(), work,
-                      KOKKOS_LAMBDA(std::int64_t i) { dst.data[i] = src.data[index[i]]; });
+  stream.parallel_for(
+      "gather_values", dst.size(), work, KOKKOS_LAMBDA(std::int64_t i) { dst.data[i] = src.data[index[i]]; });
 }
 
 void scatter_values(Stream& stream, Matrix<const float> src, const std::int32_t* index, Matrix<float> dst) {
   const Work work{{}, index_bytes(src.size()) + src.bytes() + value_bytes(src.size())};
-  stream.parallel_for("scatter_values", src.size(), work,
-                      KOKKOS_LAMBDA(std::int64_t i) { dst.data[index[i]] = src.data[i]; });
+  stream.parallel_for(
+      "scatter_values", src.size(), work, KOKKOS_LAMBDA(std::int64_t i) { dst.data[index[i]] = src.data[i]; });
 }
 
 void sum_rows(Stream& stream, Matrix<const float> rows, Matrix<const std::int32_t> position, Matrix<float> out,
@@ -114,20 +114,21 @@ void weighted_sum_rows_backward(Stream& stream, Matrix<const float> rows, Matrix
   expect_shape("weighted_sum_rows: weight", weight, position.rows, position.cols);
   expect_shape("weighted_sum_rows: d_weight", d_weight, position.rows, position.cols);
   expect_shape("weighted_sum_rows: d_rows", d_rows, rows.rows, rows.cols);
-  const Work work{{}, rows.bytes() + position.bytes() + weight.bytes() + d_out.bytes() + d_rows.bytes() +
-                          d_weight.bytes()};
-  stream.parallel_for("weighted_sum_rows_backward", position.rows, work, KOKKOS_LAMBDA(std::int64_t t) {
-    const float* d = d_out.row(t);
-    for (std::int64_t j = 0; j < position.cols; ++j) {
-      const float* row = rows.row(position.row(t)[j]);
-      float* d_row = d_rows.row(position.row(t)[j]);
-      const float factor = weight.row(t)[j];
-      d_weight.row(t)[j] = lane_sum(rows.cols, [=](std::int64_t c) {
-        d_row[c] = factor * d[c];
-        return row[c] * d[c];
+  const Work work{{},
+                  rows.bytes() + position.bytes() + weight.bytes() + d_out.bytes() + d_rows.bytes() + d_weight.bytes()};
+  stream.parallel_for(
+      "weighted_sum_rows_backward", position.rows, work, KOKKOS_LAMBDA(std::int64_t t) {
+        const float* d = d_out.row(t);
+        for (std::int64_t j = 0; j < position.cols; ++j) {
+          const float* row = rows.row(position.row(t)[j]);
+          float* d_row = d_rows.row(position.row(t)[j]);
+          const float factor = weight.row(t)[j];
+          d_weight.row(t)[j] = lane_sum(rows.cols, [=](std::int64_t c) {
+            d_row[c] = factor * d[c];
+            return row[c] * d[c];
+          });
+        }
       });
-    }
-  });
 }
 
 }  // namespace spillway::device::ops

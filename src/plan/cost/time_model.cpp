@@ -12,12 +12,13 @@ void validate(const MachineProfile& m) {
     require_input(std::isfinite(value) && value > 0, "machine.{} = {}: must be a finite rate above 0", name, value);
   };
   const auto time = [](const char* name, Seconds value) {
-    require_input(std::isfinite(value.value) && value.value >= 0, "machine.{} = {} s: must be finite and not negative", name,
-                  value.value);
+    require_input(std::isfinite(value.value) && value.value >= 0, "machine.{} = {} s: must be finite and not negative",
+                  name, value.value);
   };
   rate("peak_flops", m.peak_flops);
   rate("gemm_efficiency", m.gemm_efficiency);
-  require_input(m.gemm_efficiency <= 1, "machine.gemm_efficiency = {}: a share of the peak, at most 1", m.gemm_efficiency);
+  require_input(m.gemm_efficiency <= 1, "machine.gemm_efficiency = {}: a share of the peak, at most 1",
+                m.gemm_efficiency);
   rate("memory_bandwidth", m.memory_bandwidth);
   rate("node_bandwidth", m.node_bandwidth);
   rate("network_bandwidth", m.network_bandwidth);

@@ -41,8 +41,9 @@ void validate(const ModelShape& s) {
   require_input(s.num_attention_heads % s.num_key_value_heads == 0,
                 "num_attention_heads = {} is not a multiple of num_key_value_heads = {}", s.num_attention_heads,
                 s.num_key_value_heads);
-  require_input(s.first_k_dense_replace <= s.num_hidden_layers, "first_k_dense_replace = {} exceeds num_hidden_layers = {}",
-                s.first_k_dense_replace, s.num_hidden_layers);
+  require_input(s.first_k_dense_replace <= s.num_hidden_layers,
+                "first_k_dense_replace = {} exceeds num_hidden_layers = {}", s.first_k_dense_replace,
+                s.num_hidden_layers);
   if (s.moe_layers() > 0) {
     at_least("moe_intermediate_size", s.moe_intermediate_size, 1);
     at_least("num_experts", s.num_experts, 1);
@@ -70,8 +71,7 @@ ParameterCount count_parameters(const ModelShape& s) {
 
 std::int64_t count_active_parameters(const ModelShape& s) {
   const ParameterCount all = count_parameters(s);
-  return all.total() - all.experts +
-         s.moe_layers() * s.num_experts_per_tok * mlp_matrices(s, s.moe_intermediate_size);
+  return all.total() - all.experts + s.moe_layers() * s.num_experts_per_tok * mlp_matrices(s, s.moe_intermediate_size);
 }
 
 TokenFlops model_flops_per_token(const ModelShape& s, std::int64_t sequence_length) {

@@ -17,19 +17,19 @@ enum class Inventory : unsigned char {
 /// Keys are those of Hugging Face configurations where one exists.
 struct ModelShape {
   std::int64_t hidden_size = 64;
-  std::int64_t moe_intermediate_size = 32;     ///< hidden size of one routed expert
+  std::int64_t moe_intermediate_size = 32;  ///< hidden size of one routed expert
   std::int64_t num_experts = 8;
   std::int64_t num_experts_per_tok = 2;
-  std::int64_t num_hidden_layers = 4;          ///< all transformer layers, dense ones included
-  std::int64_t first_k_dense_replace = 0;      ///< leading layers with a dense MLP instead of experts
-  std::int64_t intermediate_size = 0;          ///< hidden size of the dense MLP of those layers
+  std::int64_t num_hidden_layers = 4;                ///< all transformer layers, dense ones included
+  std::int64_t first_k_dense_replace = 0;            ///< leading layers with a dense MLP instead of experts
+  std::int64_t intermediate_size = 0;                ///< hidden size of the dense MLP of those layers
   std::int64_t shared_expert_intermediate_size = 0;  ///< hidden size of the shared expert (0: none)
   std::int64_t num_attention_heads = 4;
   std::int64_t num_key_value_heads = 4;
   std::int64_t head_dim = 16;
   std::int64_t vocab_size = 256;
-  bool head = true;                            ///< embedding, output head and cross-entropy present
-  std::int64_t bytes_per_element = 4;          ///< 4: fp32 (host backend); 2: BF16 accounting
+  bool head = true;                    ///< embedding, output head and cross-entropy present
+  std::int64_t bytes_per_element = 4;  ///< 4: fp32 (host backend); 2: BF16 accounting
   Inventory inventory = Inventory::lean;
 
   std::int64_t query_size() const { return num_attention_heads * head_dim; }

@@ -7,12 +7,19 @@ namespace {
 
 using T = Tensor;
 
-constexpr std::array<std::string_view, 21> op_names = {
-    "embedding", "synthetic_input", "attention_norm", "qkv", "attention_core", "out_projection", "mlp_norm",
-    "router", "mlp_fc1", "mlp_swiglu", "mlp_fc2", "gate", "dispatch", "fc1", "swiglu", "fc2", "combine", "unpermute",
-    "final_norm", "head", "square_loss"};
-constexpr std::array<std::string_view, 6> kind_names = {"embedding", "synthetic_input", "dense",
-                                                        "moe",       "head",            "square_loss"};
+constexpr std::array<std::string_view, 21> op_names = {"embedding",      "synthetic_input",
+                                                       "attention_norm", "qkv",
+                                                       "attention_core", "out_projection",
+                                                       "mlp_norm",       "router",
+                                                       "mlp_fc1",        "mlp_swiglu",
+                                                       "mlp_fc2",        "gate",
+                                                       "dispatch",       "fc1",
+                                                       "swiglu",         "fc2",
+                                                       "combine",        "unpermute",
+                                                       "final_norm",     "head",
+                                                       "square_loss"};
+constexpr std::array<std::string_view, 6> kind_names = {"embedding", "synthetic_input", "dense", "moe",
+                                                        "head",      "square_loss"};
 
 void append_attention(std::vector<OperatorRow>& table) {
   table.push_back({Op::attention_norm,
@@ -85,7 +92,8 @@ void append_experts(std::vector<OperatorRow>& table, const BlockContext& c) {
     swiglu.backward.writes.push_back(T::d_row_weight);
   }
   table.push_back(dispatch);
-  table.push_back({Op::fc1, {{T::fc1_input}, {T::fc1_output}, {}}, {{T::fc1_input, T::d_fc1_output}, {T::d_fc1_input}, {}}});
+  table.push_back(
+      {Op::fc1, {{T::fc1_input}, {T::fc1_output}, {}}, {{T::fc1_input, T::d_fc1_output}, {T::d_fc1_input}, {}}});
   table.push_back(swiglu);
   table.push_back(
       {Op::fc2, {{T::fc2_input}, {T::expert_output}, {}}, {{T::fc2_input, T::d_expert_output}, {T::d_fc2_input}, {}}});
@@ -118,7 +126,9 @@ std::vector<OperatorRow> operator_table(BlockKind kind, const BlockContext& c) {
       append_attention(table);
       OperatorRow router{Op::router,
                          {{T::mlp_norm_output}, {T::router_state}, {}},
-                         {{T::mlp_norm_output, T::router_state, T::d_router_weight}, {T::d_mlp_norm_output}, {T::d_router_logits}}};
+                         {{T::mlp_norm_output, T::router_state, T::d_router_weight},
+                          {T::d_mlp_norm_output},
+                          {T::d_router_logits}}};
       if (c.shape.inventory != Inventory::lean && c.shape.bytes_per_element != 4) {
         // The cast's result is saved beside its input, as frameworks do.
         router.forward.writes.push_back(T::router_input_fp32);

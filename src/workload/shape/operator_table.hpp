@@ -20,8 +20,27 @@ enum class BlockKind : unsigned char {
 };
 
 enum class Op : unsigned char {
-  embedding, synthetic_input, attention_norm, qkv, attention_core, out_projection, mlp_norm, router, mlp_fc1, mlp_swiglu,
-  mlp_fc2, gate, dispatch, fc1, swiglu, fc2, combine, unpermute, final_norm, head, square_loss
+  embedding,
+  synthetic_input,
+  attention_norm,
+  qkv,
+  attention_core,
+  out_projection,
+  mlp_norm,
+  router,
+  mlp_fc1,
+  mlp_swiglu,
+  mlp_fc2,
+  gate,
+  dispatch,
+  fc1,
+  swiglu,
+  fc2,
+  combine,
+  unpermute,
+  final_norm,
+  head,
+  square_loss
 };
 
 enum class PassKind : unsigned char { forward, backward };

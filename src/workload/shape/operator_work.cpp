@@ -26,7 +26,8 @@ struct Sizes {
 OperatorWork work(std::int64_t flops, std::int64_t moved) { return {Flops(flops), Bytes(moved), {}, {}}; }
 
 OperatorWork norm_backward(const Sizes& z, Tensor x, Tensor d_out, bool accumulates) {
-  return work(0, z.of(x) + z.weight(z.h) + z.of(d_out) + (accumulates ? 2 : 1) * z.of(Tensor::d_residual) + z.gradient(z.h));
+  return work(0, z.of(x) + z.weight(z.h) + z.of(d_out) + (accumulates ? 2 : 1) * z.of(Tensor::d_residual) +
+                     z.gradient(z.h));
 }
 
 /// Gradients of a product y = x W: dx = dy W^T and dW += x^T dy.
@@ -81,7 +82,8 @@ OperatorWork combine(const Sizes& z, PassKind pass) {
 
 OperatorWork unpermute_forward(const Sizes& z, bool fresh) {
   const std::int64_t out = z.of(Tensor::block_output);
-  return work(0, (fresh ? 2 * out : 0) + z.of(Tensor::returned_rows) + 4 * z.kT + 2 * out + (z.weighted ? 16 * z.kT : 0));
+  return work(0,
+              (fresh ? 2 * out : 0) + z.of(Tensor::returned_rows) + 4 * z.kT + 2 * out + (z.weighted ? 16 * z.kT : 0));
 }
 
 OperatorWork unpermute_backward(const Sizes& z) {
@@ -96,27 +98,34 @@ OperatorWork forward_work(Op op, const Sizes& z, bool fresh) {
   const std::int64_t mlp = z.h * z.c.mlp_size / z.t, vocabulary = z.h * shape.vocab_size / z.t;
   switch (op) {
     case Op::gate:
-    case Op::synthetic_input: return {};
-    case Op::embedding: return work(0, 4 * z.T + 2 * z.of(Tensor::block_output));
-    case Op::attention_norm: return work(0, z.of(Tensor::block_input) + z.weight(z.h) + z.of(Tensor::attention_norm_output));
+    case Op::synthetic_input:
+      return {};
+    case Op::embedding:
+      return work(0, 4 * z.T + 2 * z.of(Tensor::block_output));
+    case Op::attention_norm:
+      return work(0, z.of(Tensor::block_input) + z.weight(z.h) + z.of(Tensor::attention_norm_output));
     case Op::qkv:
-      return work(2 * z.S * qkv, z.of(Tensor::attention_norm_output) + z.weight(qkv) + z.of(Tensor::qkv) + rotary_bytes(z));
+      return work(2 * z.S * qkv,
+                  z.of(Tensor::attention_norm_output) + z.weight(qkv) + z.of(Tensor::qkv) + rotary_bytes(z));
     case Op::attention_core:
       return work(2 * z.S * z.c.sequence_length * shape.query_size() / z.t,
                   z.of(Tensor::qkv) + z.of(Tensor::attention_output) + z.of(Tensor::log_sum_exp));
     case Op::out_projection:
       return work(2 * z.S * out, z.of(Tensor::block_input) + 3 * z.of(Tensor::mlp_norm_input) +
                                      z.of(Tensor::attention_output) + z.weight(out));
-    case Op::mlp_norm: return work(0, z.of(Tensor::mlp_norm_input) + z.weight(z.h) + z.of(Tensor::mlp_norm_output));
+    case Op::mlp_norm:
+      return work(0, z.of(Tensor::mlp_norm_input) + z.weight(z.h) + z.of(Tensor::mlp_norm_output));
     case Op::router:
       return work(2 * z.T * z.h * z.E, z.of(Tensor::mlp_norm_output) + z.weight(z.h * z.E) + 4 * z.kT + 16 * z.T * z.E);
     case Op::mlp_fc1:
       return work(4 * z.S * mlp, z.of(Tensor::mlp_norm_output) + 2 * z.weight(mlp) + z.of(Tensor::mlp_fc1_output));
-    case Op::mlp_swiglu: return work(0, z.of(Tensor::mlp_fc1_output) + z.of(Tensor::mlp_fc2_input));
+    case Op::mlp_swiglu:
+      return work(0, z.of(Tensor::mlp_fc1_output) + z.of(Tensor::mlp_fc2_input));
     case Op::mlp_fc2:
-      return work(2 * z.S * mlp, (fresh ? 2 : 0) * z.of(Tensor::block_output) + z.of(Tensor::mlp_fc2_input) + z.weight(mlp) +
-                                     2 * z.of(Tensor::block_output));
-    case Op::dispatch: return dispatch_forward(z);
+      return work(2 * z.S * mlp, (fresh ? 2 : 0) * z.of(Tensor::block_output) + z.of(Tensor::mlp_fc2_input) +
+                                     z.weight(mlp) + 2 * z.of(Tensor::block_output));
+    case Op::dispatch:
+      return dispatch_forward(z);
     case Op::fc1:
       return work(4 * z.N * z.h * z.m,
                   z.of(Tensor::fc1_input) + z.of(Tensor::fc1_output) + z.rows.active * z.weight(2 * z.h * z.m));
@@ -125,13 +134,17 @@ OperatorWork forward_work(Op op, const Sizes& z, bool fresh) {
     case Op::fc2:
       return work(2 * z.N * z.h * z.m,
                   z.of(Tensor::fc2_input) + z.of(Tensor::expert_output) + z.rows.active * z.weight(z.h * z.m));
-    case Op::combine: return combine(z, PassKind::forward);
-    case Op::unpermute: return unpermute_forward(z, fresh);
-    case Op::final_norm: return work(0, z.of(Tensor::block_input) + z.weight(z.h) + z.of(Tensor::final_norm_output));
+    case Op::combine:
+      return combine(z, PassKind::forward);
+    case Op::unpermute:
+      return unpermute_forward(z, fresh);
+    case Op::final_norm:
+      return work(0, z.of(Tensor::block_input) + z.weight(z.h) + z.of(Tensor::final_norm_output));
     case Op::head:
-      return work(2 * z.S * vocabulary, z.of(Tensor::final_norm_output) + z.weight(vocabulary) +
-                                            3 * z.of(Tensor::logits_gradient) + 4 * z.S);
-    case Op::square_loss: return work(0, z.of(Tensor::block_input));
+      return work(2 * z.S * vocabulary,
+                  z.of(Tensor::final_norm_output) + z.weight(vocabulary) + 3 * z.of(Tensor::logits_gradient) + 4 * z.S);
+    case Op::square_loss:
+      return work(0, z.of(Tensor::block_input));
   }
   return {};
 }
@@ -142,11 +155,15 @@ OperatorWork backward_work(Op op, const Sizes& z, bool fresh) {
   const std::int64_t mlp = z.h * z.c.mlp_size / z.t, vocabulary = z.h * shape.vocab_size / z.t;
   switch (op) {
     case Op::gate:
-    case Op::synthetic_input: return {};
-    case Op::embedding: return work(0, 4 * z.T + 3 * z.of(Tensor::d_residual));
-    case Op::attention_norm: return norm_backward(z, Tensor::block_input, Tensor::d_attention_norm_output, true);
+    case Op::synthetic_input:
+      return {};
+    case Op::embedding:
+      return work(0, 4 * z.T + 3 * z.of(Tensor::d_residual));
+    case Op::attention_norm:
+      return norm_backward(z, Tensor::block_input, Tensor::d_attention_norm_output, true);
     case Op::qkv: {
-      OperatorWork w = product_backward(z, Tensor::attention_norm_output, Tensor::d_qkv, Tensor::d_attention_norm_output, qkv, z.S);
+      OperatorWork w =
+          product_backward(z, Tensor::attention_norm_output, Tensor::d_qkv, Tensor::d_attention_norm_output, qkv, z.S);
       w.bytes += Bytes(rotary_bytes(z));
       return w;
     }
@@ -155,29 +172,41 @@ OperatorWork backward_work(Op op, const Sizes& z, bool fresh) {
                   2 * z.of(Tensor::qkv) + 2 * z.of(Tensor::attention_output) + z.of(Tensor::log_sum_exp));
     case Op::out_projection:
       return product_backward(z, Tensor::attention_output, Tensor::d_residual, Tensor::d_attention_output, out, z.S);
-    case Op::mlp_norm: return norm_backward(z, Tensor::mlp_norm_input, Tensor::d_mlp_norm_output, true);
+    case Op::mlp_norm:
+      return norm_backward(z, Tensor::mlp_norm_input, Tensor::d_mlp_norm_output, true);
     case Op::router: {
       const std::int64_t logits = z.of(Tensor::d_router_logits), weights = z.h * z.E;
       return work(4 * z.T * weights, 8 * z.kT + 2 * logits + logits + z.weight(weights) +
-                                         (fresh ? 1 : 2) * z.of(Tensor::d_mlp_norm_output) + z.of(Tensor::mlp_norm_output) +
-                                         logits + z.gradient(weights));
+                                         (fresh ? 1 : 2) * z.of(Tensor::d_mlp_norm_output) +
+                                         z.of(Tensor::mlp_norm_output) + logits + z.gradient(weights));
     }
     case Op::mlp_fc1:
-      return product_backward(z, Tensor::mlp_norm_output, Tensor::d_mlp_fc1_output, Tensor::d_mlp_norm_output, 2 * mlp, z.S,
-                              !fresh);
-    case Op::mlp_swiglu: return work(0, 2 * z.of(Tensor::mlp_fc1_output) + z.of(Tensor::mlp_fc2_input));
-    case Op::mlp_fc2: return product_backward(z, Tensor::mlp_fc2_input, Tensor::d_residual, Tensor::d_mlp_fc2_input, mlp, z.S);
-    case Op::dispatch: return dispatch_backward(z, fresh);
-    case Op::fc1: return grouped_backward(z, Tensor::fc1_input, Tensor::d_fc1_output, Tensor::d_fc1_input, 2 * z.h * z.m);
+      return product_backward(z, Tensor::mlp_norm_output, Tensor::d_mlp_fc1_output, Tensor::d_mlp_norm_output, 2 * mlp,
+                              z.S, !fresh);
+    case Op::mlp_swiglu:
+      return work(0, 2 * z.of(Tensor::mlp_fc1_output) + z.of(Tensor::mlp_fc2_input));
+    case Op::mlp_fc2:
+      return product_backward(z, Tensor::mlp_fc2_input, Tensor::d_residual, Tensor::d_mlp_fc2_input, mlp, z.S);
+    case Op::dispatch:
+      return dispatch_backward(z, fresh);
+    case Op::fc1:
+      return grouped_backward(z, Tensor::fc1_input, Tensor::d_fc1_output, Tensor::d_fc1_input, 2 * z.h * z.m);
     case Op::swiglu:
-      return work(0, 2 * z.of(Tensor::fc1_output) + z.of(Tensor::fc2_input) + (z.weighted ? 0 : 2 * z.of(Tensor::row_weight)));
-    case Op::fc2: return grouped_backward(z, Tensor::fc2_input, Tensor::d_expert_output, Tensor::d_fc2_input, z.h * z.m);
-    case Op::combine: return combine(z, PassKind::backward);
-    case Op::unpermute: return unpermute_backward(z);
-    case Op::final_norm: return norm_backward(z, Tensor::block_input, Tensor::d_final_norm_output, false);
+      return work(0, 2 * z.of(Tensor::fc1_output) + z.of(Tensor::fc2_input) +
+                         (z.weighted ? 0 : 2 * z.of(Tensor::row_weight)));
+    case Op::fc2:
+      return grouped_backward(z, Tensor::fc2_input, Tensor::d_expert_output, Tensor::d_fc2_input, z.h * z.m);
+    case Op::combine:
+      return combine(z, PassKind::backward);
+    case Op::unpermute:
+      return unpermute_backward(z);
+    case Op::final_norm:
+      return norm_backward(z, Tensor::block_input, Tensor::d_final_norm_output, false);
     case Op::head:
-      return product_backward(z, Tensor::final_norm_output, Tensor::logits_gradient, Tensor::d_final_norm_output, vocabulary, z.S);
-    case Op::square_loss: return work(0, 2 * z.of(Tensor::block_input));
+      return product_backward(z, Tensor::final_norm_output, Tensor::logits_gradient, Tensor::d_final_norm_output,
+                              vocabulary, z.S);
+    case Op::square_loss:
+      return work(0, 2 * z.of(Tensor::block_input));
   }
   return {};
 }
@@ -192,11 +221,14 @@ OperatorWork operator_work(Op op, PassKind pass, const BlockContext& context, Ex
 Flops model_flops(Op op, PassKind pass, const BlockContext& c, ExpertRows rows, bool causal) {
   switch (op) {
     case Op::attention_core: {  // the convention counts scores and values once forward, twice backward
-      const std::int64_t scores = (causal ? 2 : 4) * c.tokens() * c.sequence_length * c.shape.query_size() / c.tensor_parallel;
+      const std::int64_t scores =
+          (causal ? 2 : 4) * c.tokens() * c.sequence_length * c.shape.query_size() / c.tensor_parallel;
       return Flops(pass == PassKind::forward ? scores : 2 * scores);
     }
-    case Op::router: return {};
-    default: return operator_work(op, pass, c, rows, false).flops;
+    case Op::router:
+      return {};
+    default:
+      return operator_work(op, pass, c, rows, false).flops;
   }
 }
 

@@ -9,9 +9,10 @@ namespace {
 using P = Parameter;
 using G = ParameterGroup;
 
-constexpr std::array<std::string_view, 12> names = {
-    "embedding", "attention_norm_gain", "qkv_weight", "out_weight", "mlp_norm_gain", "router_weight", "mlp_fc1_weight",
-    "mlp_fc2_weight", "fc1_weight", "fc2_weight", "final_norm_gain", "head_weight"};
+constexpr std::array<std::string_view, 12> names = {"embedding",      "attention_norm_gain", "qkv_weight",
+                                                    "out_weight",     "mlp_norm_gain",       "router_weight",
+                                                    "mlp_fc1_weight", "mlp_fc2_weight",      "fc1_weight",
+                                                    "fc2_weight",     "final_norm_gain",     "head_weight"};
 
 /// Variance-preserving: products keep the size of their input.
 double fan_in(std::int64_t inputs) { return 1.0 / std::sqrt(static_cast<double>(inputs)); }
@@ -24,13 +25,16 @@ std::vector<ParameterShape> parameters(BlockKind kind, const BlockContext& c) {
   const ModelShape& m = c.shape;
   const std::int64_t h = m.hidden_size, t = c.tensor_parallel;
   switch (kind) {
-    case BlockKind::embedding: return {{P::embedding, G::dense, m.vocab_size / t, h, 1.0}};
+    case BlockKind::embedding:
+      return {{P::embedding, G::dense, m.vocab_size / t, h, 1.0}};
     case BlockKind::head:
       return {{P::final_norm_gain, G::dense, 1, h, 0}, {P::head_weight, G::dense, h, m.vocab_size / t, fan_in(h)}};
     case BlockKind::synthetic_input:
-    case BlockKind::square_loss: return {};
+    case BlockKind::square_loss:
+      return {};
     case BlockKind::dense:
-    case BlockKind::moe: break;
+    case BlockKind::moe:
+      break;
   }
   std::vector<ParameterShape> list = {{P::attention_norm_gain, G::dense, 1, h, 0},
                                       {P::qkv_weight, G::dense, h, m.qkv_size() / t, fan_in(h)},

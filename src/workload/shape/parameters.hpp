@@ -8,14 +8,24 @@
 namespace spillway {
 
 enum class Parameter : unsigned char {
-  embedding, attention_norm_gain, qkv_weight, out_weight, mlp_norm_gain, router_weight, mlp_fc1_weight, mlp_fc2_weight,
-  fc1_weight, fc2_weight, final_norm_gain, head_weight
+  embedding,
+  attention_norm_gain,
+  qkv_weight,
+  out_weight,
+  mlp_norm_gain,
+  router_weight,
+  mlp_fc1_weight,
+  mlp_fc2_weight,
+  fc1_weight,
+  fc2_weight,
+  final_norm_gain,
+  head_weight
 };
 
 /// Who holds copies of a parameter, hence over whom its gradient is summed and its optimizer state sharded.
 enum class ParameterGroup : unsigned char {
-  dense,   ///< the ranks of the stage with the same tensor coordinate
-  expert   ///< the ranks that hold the same experts
+  dense,  ///< the ranks of the stage with the same tensor coordinate
+  expert  ///< the ranks that hold the same experts
 };
 inline constexpr int parameter_group_count = 2;
 
@@ -40,6 +50,8 @@ struct StaticBytes {
 /// Gradients are fp32. Adam keeps two fp32 moments, and an fp32 master copy where elements have 2 bytes; both sharded.
 StaticBytes static_bytes(std::int64_t elements, std::int64_t bytes_per_element, std::int64_t shards);
 /// Elements of one shard: equal shares, the last one padded.
-constexpr std::int64_t shard_elements(std::int64_t elements, std::int64_t shards) { return (elements + shards - 1) / shards; }
+constexpr std::int64_t shard_elements(std::int64_t elements, std::int64_t shards) {
+  return (elements + shards - 1) / shards;
+}
 
 }  // namespace spillway

@@ -13,36 +13,48 @@ namespace spillway {
 
 enum class Tensor : unsigned char {
   // made by the forward pass
-  block_input,            ///< x: input of the block, also its residual
+  block_input,  ///< x: input of the block, also its residual
   attention_norm_output,
-  qkv,                    ///< after rotary embedding
+  qkv,  ///< after rotary embedding
   attention_output,
-  log_sum_exp,            ///< fp32
-  mlp_norm_input,         ///< y: x + attention, also a residual
-  mlp_norm_output,        ///< u: input of router, dispatch and shared expert
-  router_input_fp32,      ///< fp32 copy of u, where the inventory keeps one
-  router_state,           ///< fp32: probabilities and dense combine weights
-  mlp_fc1_output,         ///< dense MLP or shared expert: gate and up
+  log_sum_exp,        ///< fp32
+  mlp_norm_input,     ///< y: x + attention, also a residual
+  mlp_norm_output,    ///< u: input of router, dispatch and shared expert
+  router_input_fp32,  ///< fp32 copy of u, where the inventory keeps one
+  router_state,       ///< fp32: probabilities and dense combine weights
+  mlp_fc1_output,     ///< dense MLP or shared expert: gate and up
   mlp_fc2_input,
-  row_weight,             ///< fp32: router probability of every received row; travels with the row map
-  fc1_input,              ///< rows received, in expert order
+  row_weight,  ///< fp32: router probability of every received row; travels with the row map
+  fc1_input,   ///< rows received, in expert order
   fc1_output,
   fc2_input,
   expert_output,
-  returned_rows,          ///< a row per (token, choice), back at the token's rank
+  returned_rows,  ///< a row per (token, choice), back at the token's rank
   final_norm_output,
-  logits_gradient,        ///< fp32: logits, replaced by their gradient as soon as the loss is known
-  block_output,           ///< z: the next block's x
+  logits_gradient,  ///< fp32: logits, replaced by their gradient as soon as the loss is known
+  block_output,     ///< z: the next block's x
   // gradients
-  d_residual,             ///< gradient of z; becomes that of y, then of x
-  d_attention_norm_output, d_qkv, d_attention_output, d_mlp_norm_output, d_router_logits, d_router_weight,
-  d_mlp_fc1_output, d_mlp_fc2_input, d_row_weight, d_fc1_input, d_fc1_output, d_fc2_input, d_expert_output,
-  d_returned_rows, d_final_norm_output,
+  d_residual,  ///< gradient of z; becomes that of y, then of x
+  d_attention_norm_output,
+  d_qkv,
+  d_attention_output,
+  d_mlp_norm_output,
+  d_router_logits,
+  d_router_weight,
+  d_mlp_fc1_output,
+  d_mlp_fc2_input,
+  d_row_weight,
+  d_fc1_input,
+  d_fc1_output,
+  d_fc2_input,
+  d_expert_output,
+  d_returned_rows,
+  d_final_norm_output,
   // message buffers of one operator
-  sent_rows,              ///< rows in the order of their destinations
-  received_rows,          ///< rows in the order of their sources
-  slot_weight,            ///< fp32: a number per (token, choice)
-  received_weight         ///< fp32: a number per received row, in the order of their sources
+  sent_rows,       ///< rows in the order of their destinations
+  received_rows,   ///< rows in the order of their sources
+  slot_weight,     ///< fp32: a number per (token, choice)
+  received_weight  ///< fp32: a number per received row, in the order of their sources
 };
 inline constexpr std::size_t tensor_count = static_cast<std::size_t>(Tensor::received_weight) + 1;
 
@@ -75,10 +87,10 @@ struct BlockContext {
   std::int64_t sequences = 1;        ///< of the micro-batch on this rank, b
   std::int64_t tensor_parallel = 1;  ///< t
   std::int64_t expert_parallel = 1;
-  std::int64_t mlp_size = 0;         ///< hidden size of the dense MLP or shared expert of this block; 0: none
+  std::int64_t mlp_size = 0;  ///< hidden size of the dense MLP or shared expert of this block; 0: none
 
-  std::int64_t tokens() const { return sequence_length * sequences; }             ///< S
-  std::int64_t local_tokens() const { return tokens() / tensor_parallel; }        ///< T = S / t (sequence parallel)
+  std::int64_t tokens() const { return sequence_length * sequences; }       ///< S
+  std::int64_t local_tokens() const { return tokens() / tensor_parallel; }  ///< T = S / t (sequence parallel)
   std::int64_t routed_rows() const { return local_tokens() * shape.num_experts_per_tok; }  ///< k T, rows sent
   std::int64_t local_experts() const { return shape.num_experts / expert_parallel; }
   bool weights_at_combine() const { return shape.inventory == Inventory::with_combine; }

@@ -201,8 +201,7 @@ TEST(Text, EndsWithTheVerdictAndOneReasonALine) {
 
 TEST(Text, OfAVirtualClockNeverLooksLikeAMeasurement) {
   Report report = sample::report();
-  EXPECT_THAT(text_of(report),
-              HasSubstr("virtual clock: seconds computed from machine file mini, not measured\n"));
+  EXPECT_THAT(text_of(report), HasSubstr("virtual clock: seconds computed from machine file mini, not measured\n"));
   EXPECT_THAT(text_of(report), Not(HasSubstr("FOM ")));
   report.virtual_clock = false;
   EXPECT_THAT(text_of(report), HasSubstr("wall clock: seconds measured\n"));

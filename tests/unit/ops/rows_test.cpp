@@ -52,8 +52,7 @@ TEST_P(Rows, GatherRepeatsRows) {
   Operand<float> copies(count, hidden);
   gather_rows(stream, d_out, token.data(), copies);
   EXPECT_EQ(stream.take(), (Work{{}, Bytes(4 * (tokens * hidden + count * hidden + count))}));
-  for (std::int64_t i = 0; i < copies.size(); ++i)
-    ASSERT_EQ(copies[i], d_out[token[i / hidden] * hidden + i % hidden]);
+  for (std::int64_t i = 0; i < copies.size(); ++i) ASSERT_EQ(copies[i], d_out[token[i / hidden] * hidden + i % hidden]);
 }
 
 TEST_P(Rows, ValuesFollowTheirRows) {
