@@ -58,11 +58,13 @@ class BeforeTheFirstStep(ProgramTest):
                 self.assertFalse(folder.exists())
 
     def test_products_of_sizes_that_would_overflow_are_refused(self):
-        outcome = self.check("training.iterations=2147483647", "training.micro_batches=1048576", "training.sequence_length=16777216")
+        outcome = self.check("training.iterations=2147483647", "training.micro_batches=1048576",
+                             "training.sequence_length=16777216")
         self.assert_refused(outcome, 2, "2^53")
 
     def test_counts_of_the_largest_models_stay_positive(self):
-        outcome = self.check("model=kimi-k2-like", "model.bytes_per_element=4", "routing.preset=balanced", "routing.reference_ranks=1")
+        outcome = self.check("model=kimi-k2-like", "model.bytes_per_element=4", "routing.preset=balanced",
+                             "routing.reference_ranks=1")
         self.assertEqual(outcome.code, 0, outcome.err)
         parameters = int(outcome.out.split("parameters")[1].split(",")[0])
         self.assertGreater(parameters, 10**12)

@@ -9,7 +9,7 @@ from program import RUNS, SPILLWAY, ProgramTest
 class Launch(ProgramTest):
     def test_a_wrong_number_of_ranks_is_refused_with_the_product(self):
         outcome = self.start(ranks=2)
-        self.assert_refused(outcome, 2, "4 ranks", "pipeline_parallel 2 x data_parallel 2 x tensor_parallel 1", "started 2")
+        self.assert_refused(outcome, 2, "4 ranks = pipeline_parallel 2 x data_parallel 2 x tensor_parallel 1", "started 2")
         self.assertFalse(outcome.folder.exists())
 
     def test_tasks_that_would_each_run_alone_are_refused(self):

@@ -46,8 +46,9 @@ class ProgramTest(unittest.TestCase):
 
     def execute(self, command, environment=None, folder=None, limit=100):
         started = time.monotonic()
-        with subprocess.Popen(list(map(str, command)), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                              text=True, errors="replace", cwd=self.scratch, env={**os.environ, **(environment or {})}) as process:
+        pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        with subprocess.Popen(list(map(str, command)), errors="replace", cwd=self.scratch,
+                              env={**os.environ, **(environment or {})}, **pipes) as process:
             try:
                 out, err = process.communicate(timeout=limit)
             except subprocess.TimeoutExpired:
@@ -56,12 +57,13 @@ class ProgramTest(unittest.TestCase):
                 self.fail(f"still running after {limit} s: {command}\n{out}{err}")
         return Outcome(process.returncode, out, err, time.monotonic() - started, folder)
 
-    def start(self, *settings, case="tiny", ranks=4, program=SPILLWAY, arguments=(), environment=None, folder=None, limit=100,
-              before=()):
+    def start(self, *settings, case="tiny", ranks=4, program=SPILLWAY, arguments=(), environment=None, folder=None,
+              limit=100, before=()):
         """spillway run CASE with settings, each key=value, on several ranks; results go to a fresh folder. `before` is
         put in front of the launcher."""
         folder = folder or self.scratch / f"results-{len(list(self.scratch.iterdir()))}"
-        command = [*before, ROOT / "packaging" / "mpirun.sh", ranks, program, "run", RUNS / f"{case}.toml", "--output", folder, *arguments]
+        command = [*before, ROOT / "packaging/mpirun.sh", ranks, program, "run", RUNS / f"{case}.toml", "--output", folder,
+                   *arguments]
         for setting in settings:
             command += ["--set", setting]
         return self.execute(command, environment, folder, limit)

@@ -24,7 +24,8 @@ class Results(ProgramTest):
             self.assertGreater(run["fom"]["effective_mfu"], 0)
             self.assertEqual(run["summary"]["predicted_activation_error"], 0)
             self.assertEqual([rank["rank"] for rank in run["ranks"]], [0, 1, 2, 3])
-        self.assertEqual(sorted(f.name for f in outcome.folder.iterdir()), ["iterations.csv", "rank_iterations.csv", "result.json"])
+        self.assertEqual(sorted(f.name for f in outcome.folder.iterdir()),
+                         ["iterations.csv", "rank_iterations.csv", "result.json"])
         self.assertEqual(len((outcome.folder / "iterations.csv").read_text().splitlines()), 1 + 4 * 4)
         self.assertEqual(len((outcome.folder / "rank_iterations.csv").read_text().splitlines()), 1 + 4 * 4 * 4)
 

@@ -1,6 +1,6 @@
-// What the test program spillway_faulty has beside src/main.cpp. SPILLWAY_FAULT names a fault that the verification must
-// catch; SPILLWAY_END = "HOW PHASE RANK" ends one rank when it reaches a phase: HOW is `kill` (SIGKILL) or `throw` (an
-// exception of its own). Phases that come in the verification too count from the measurement on.
+// What the test program spillway_faulty has beside src/main.cpp. SPILLWAY_FAULT names a fault that the verification
+// must catch; SPILLWAY_END = "HOW PHASE RANK" ends one rank when it reaches a phase: HOW is `kill` (SIGKILL) or `throw`
+// (an exception of its own). Phases that come in the verification too count from the measurement on.
 #include <mpi.h>
 
 #include <csignal>
