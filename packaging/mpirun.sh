@@ -7,7 +7,7 @@ ranks=${1:?usage: mpirun.sh RANKS COMMAND...}; shift
 launcher=${MPIRUN:-mpirun}
 command -v "$launcher" >/dev/null || { echo "mpirun.sh: $launcher not found: run packaging/setup.sh" >&2; exit 3; }
 
-# A rank is one compute thread and one network thread; ranks may share cores, so nothing is bound.
+# Ranks may share cores, so nothing is bound.
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} OMP_PROC_BIND=${OMP_PROC_BIND:-false}
 case $("$launcher" --version 2>&1) in
   *"Open MPI"* | *OpenRTE* | *prte*)
