@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "app/commands.hpp"
+#include "app/launcher.hpp"
 #include "app/option_table.hpp"
 #include "app/resolution.hpp"
 #include "device/fault.hpp"
@@ -61,8 +62,8 @@ Report run_or_abort(const Case& c, const Session& session) {
 /// launcher.
 ExitCode launch(const RunRequest& request) {
   if (request.validate_only) {
-    const Case c = agreed_case(resolve(request, LaunchFacts{}), true);
-    fmt::print("{}", describe(c));
+    const Case c = agreed_case(resolve(request, LaunchFacts{}), is_first_rank());
+    if (is_first_rank()) fmt::print("{}", describe(c));
     return ExitCode::valid;
   }
   const Session session;

@@ -158,12 +158,12 @@ void add_routing(Rows rows) {
       &RoutingOptions::reference_stages);
   add("calm", {"max/mean", "imbalance of calm iterations at the reference layout", ratio}, &RoutingOptions::calm);
   add("burst_fraction", {"", "share of iterations inside a burst", share}, &RoutingOptions::burst_fraction);
-  add("burst_length", {"iterations", "length of one burst", steps}, &RoutingOptions::burst_length);
+  add("burst_length", {"iterations", "length of one burst", {1, 1e9}}, &RoutingOptions::burst_length);
   add("peak", {"max/mean", "imbalance of a burst iteration at the reference layout", ratio}, &RoutingOptions::peak);
   add("hot_share", {"", "share of an iteration's sequences that are hot in a burst", share},
       &RoutingOptions::hot_share);
   add("same_block", {"", "the hot block is the same in every layer"}, &RoutingOptions::same_block);
-  add("exchanges_per_token", {"", "co-activation: 0 = cliques, many = uniform", {0, 1e6}},
+  add("exchanges_per_token", {"", "co-activation: 0 = cliques, many = uniform", {0, 1e4}},
       &RoutingOptions::exchanges_per_token);
 }
 

@@ -2,6 +2,7 @@
 
 #include <toml++/toml.h>
 
+#include <algorithm>
 #include <fstream>
 #include <sstream>
 
@@ -63,23 +64,28 @@ struct Flattening {
   }
 };
 
-/// Line `number` (from 1) of `text`, without blanks at its ends.
+/// Line `number` (from 1) of `text`, without blanks at its ends; only the beginning of one that no person wrote.
 std::string line_of(const std::string& text, unsigned number) {
+  constexpr std::size_t readable = 120;
   std::istringstream lines(text);
   std::string line;
   for (unsigned i = 0; i < number; ++i) std::getline(lines, line);
   const auto first = line.find_first_not_of(" \t");
-  return first == std::string::npos ? "" : line.substr(first, line.find_last_not_of(" \t\r") - first + 1);
+  if (first == std::string::npos) return "";
+  const std::size_t length = line.find_last_not_of(" \t\r") - first + 1;
+  return line.substr(first, std::min(length, readable)) + (length > readable ? " ..." : "");
 }
 
 }  // namespace
 
 std::vector<Assignment> read_toml(const std::filesystem::path& file, const std::string& prefix) {
+  const auto refuse = [&file] {
+    throw InputError(fmt::format("cannot read {}: no such file, not a file, or empty", file.string()));
+  };
+  if (std::error_code none; !std::filesystem::is_regular_file(file, none)) refuse();  // opening a pipe would wait
   std::ifstream in(file, std::ios::binary);
   std::ostringstream content;
-  if (!std::filesystem::is_regular_file(file) || !in || !(content << in.rdbuf())) {
-    throw InputError(fmt::format("cannot read {}: no such file, not a file, or empty", file.string()));
-  }
+  if (!in || !(content << in.rdbuf())) refuse();
   const std::string text = content.str();
   Flattening flattening{file.string(), {}};
   try {

@@ -88,6 +88,11 @@ void read_word(const Value& value, Enumeration& field) {
   field = static_cast<Enumeration>(found - known.begin());
 }
 
+std::string trimmed(std::string_view text) {
+  const auto first = text.find_first_not_of(' ');
+  return first == std::string_view::npos ? "" : std::string(text.substr(first, text.find_last_not_of(' ') - first + 1));
+}
+
 /// Items of a list; on the command line also words separated by commas.
 std::vector<Value> items(const Value& value) {
   if (const auto* list = std::get_if<std::vector<Value>>(&value.data)) return *list;
@@ -96,7 +101,7 @@ std::vector<Value> items(const Value& value) {
   std::string_view rest = value.text;
   for (bool more = true; more;) {
     const auto comma = rest.find(',');
-    list.push_back(value_of_text(std::string(rest.substr(0, comma))));
+    list.push_back(value_of_text(trimmed(rest.substr(0, comma))));
     more = comma != std::string_view::npos;
     if (more) rest.remove_prefix(comma + 1);
   }

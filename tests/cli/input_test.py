@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Inputs that users got wrong elsewhere: the right value, or one clear error before anything is started."""
+import os
 import unittest
 
 from program import RUNS, SPILLWAY, ProgramTest
@@ -88,6 +89,19 @@ class Precedence(ProgramTest):
 
     def test_a_missing_case_file_is_an_input_error(self):
         self.assert_refused(self.execute([SPILLWAY, "run", "absent.toml"]), 2, "absent.toml")
+
+    def test_a_named_pipe_as_case_file_is_refused_instead_of_waited_for(self):
+        os.mkfifo(self.scratch / "pipe.toml")
+        self.assert_refused(self.execute([SPILLWAY, "run", "pipe.toml"], limit=20), 2, "pipe.toml")
+
+    def test_a_line_of_megabytes_is_not_repeated_in_the_message(self):
+        (self.scratch / "long.toml").write_text("a" * 5_000_000)
+        outcome = self.execute([SPILLWAY, "run", "long.toml"])
+        self.assert_refused(outcome, 2, "long.toml:1")
+        self.assertLess(len(outcome.err), 1000)
+
+    def test_blanks_after_the_commas_of_a_list_do_not_count(self):
+        self.assertEqual(self.check("provisioning.policies=keep, full").code, 0)
 
 
 class Help(ProgramTest):
