@@ -76,8 +76,6 @@ void add_case(Rows rows) {
   rows.add("clock", {"", "virtual: time from the machine file; wall: measured time"}, &Case::clock);
   rows.add("allow_oversubscribed", {"", "let more ranks than cores run on the wall clock", {}, false},
            &Case::allow_oversubscribed);
-  rows.add("watchdog_seconds", {"s", "a rank that makes no progress for so long ends the job; 0: never", {}, false},
-           &Case::watchdog_seconds);
 }
 
 void add_model(Rows rows) {
@@ -138,6 +136,8 @@ void add_training(Rows rows) {
   add("adam_epsilon", {"", "added to the root of the second moment", {1e-30, 1}}, &TrainingOptions::adam_epsilon);
   add("checkpoint_every", {"iterations", "between snapshots that a restart returns to", steps},
       &TrainingOptions::checkpoint_every);
+  add("watchdog_seconds", {"s", "a rank that makes no progress for so long ends the job; 0: never", {0, 1e7}, false},
+      &TrainingOptions::watchdog_seconds);
 }
 
 void add_routing(Rows rows) {

@@ -1,7 +1,7 @@
 #pragma once
 // The static restart protocol: plan for balance; out of memory kills the job, it comes back under a conservative policy,
 // redoes the lost work, stays until the spike has passed and restarts once more to return.
-#include "base/units.hpp"
+#include <cstdint>
 
 namespace spillway {
 
@@ -17,16 +17,18 @@ class RestartProtocol {
 
   /// The iteration ran out of memory: the job restarts under the conservative policy. Returns false when it already ran
   /// under that policy, so that nothing is left to fall back to.
-  bool out_of_memory() {
+  bool out_of_memory(std::int64_t iteration) {
     if (conservative_) return false;
     conservative_ = true;
+    fatal_ = iteration;
     calm_ = 0;
     return true;
   }
 
   /// The iteration completed with this imbalance. Returns true when the job now restarts to return to its fast policy.
-  bool completed(double imbalance) {
-    if (!conservative_) return false;
+  /// Iterations redone on the way to the one that ran out of memory say nothing about whether the spike has passed.
+  bool completed(std::int64_t iteration, double imbalance) {
+    if (!conservative_ || iteration < fatal_) return false;
     calm_ = imbalance <= options_.calm_imbalance ? calm_ + 1 : 0;
     if (calm_ < options_.calm_iterations) return false;
     conservative_ = false;
@@ -37,6 +39,7 @@ class RestartProtocol {
   Options options_;
   bool conservative_ = false;
   int calm_ = 0;
+  std::int64_t fatal_ = 0;
 };
 
 }  // namespace spillway

@@ -160,6 +160,10 @@ void validate(const Case& c, int world) {
   validate_limits(c);
   if (c.model.moe_layers() > 0) validate(c.routing, routing_problem(c));
   validate_policies(c.provisioning, policy_names());
+  require_input(make_policy(c.provisioning.fallback)->obeys_cap(),
+                "provisioning.fallback = {}: it ignores memory.cap, so nothing would stop the next spike; choose keep, "
+                "selective or full",
+                c.provisioning.fallback);
   validate(c.machine);
 }
 

@@ -24,6 +24,7 @@ struct TrainingOptions {
   double learning_rate = 1e-3;
   double adam_beta1 = 0.9, adam_beta2 = 0.95, adam_epsilon = 1e-8;
   std::int64_t checkpoint_every = 1;  ///< iterations between snapshots a restart returns to
+  Seconds watchdog_seconds{600};      ///< a rank that makes no progress for so long ends the job; 0: never
   bool operator==(const TrainingOptions&) const = default;
 };
 
@@ -46,7 +47,6 @@ struct Case {
   std::string name = "unnamed";
   ClockKind clock = ClockKind::virtual_time;
   bool allow_oversubscribed = false;  ///< lets more ranks than cores run on the wall clock
-  Seconds watchdog_seconds{600};      ///< a rank that makes no progress for so long ends the job; 0: never
   std::string model_name;
   ModelShape model;
   GridOptions grid;

@@ -266,14 +266,20 @@ void Executor::count_loads(IterationOutcome& outcome) {
 
 /// Every token's router weights add up to 1, so the weights of all rows received anywhere add up to the tokens sent.
 void Executor::check_conservation(IterationOutcome& outcome) {
-  double sums[2] = {operators_.conservation().weight, static_cast<double>(operators_.conservation().tokens)};
-  MPI_Allreduce(MPI_IN_PLACE, sums, 2, MPI_DOUBLE, MPI_SUM, engine_.communicators.world.comm());
+  // [router weights received, tokens sent, ranks whose gradients hold an infinity or no number]
+  double sums[3] = {operators_.conservation().weight, static_cast<double>(operators_.conservation().tokens),
+                    gradients_finite(engine_) ? 0.0 : 1.0};
+  MPI_Allreduce(MPI_IN_PLACE, sums, 3, MPI_DOUBLE, MPI_SUM, engine_.communicators.world.comm());
   const bool weights_travel = !plan_.blocks().front().context.weights_at_combine();
-  if (weights_travel && std::abs(sums[0] - sums[1]) > 1e-5 * sums[1])
+  if (sums[2] > 0) {
+    outcome.faults.push_back(
+        fmt::format("iteration {}: gradients of {:.0f} ranks are not finite", outcome.record.index, sums[2]));
+  } else if (weights_travel && std::abs(sums[0] - sums[1]) > 1e-5 * sums[1]) {
     outcome.faults.push_back(
         fmt::format("iteration {}: {} tokens went through gates, but the router weights that arrived with "
                     "their rows add up to {}",
                     outcome.record.index, sums[1], sums[0]));
+  }
   std::uint64_t checksum = gradient_checksum(engine_);
   MPI_Allreduce(MPI_IN_PLACE, &checksum, 1, MPI_UINT64_T, MPI_SUM, engine_.communicators.world.comm());
   outcome.record.gradient_checksum = checksum;

@@ -43,13 +43,16 @@ std::unique_ptr<RoutingSource> shared_routing(const Case& c, const Session& sess
 }
 
 /// Sum over all iterations, layers and sequences; every rank takes its part of the sequences.
-std::uint64_t shared_workload_checksum(const Case& c, const RoutingSource& routing, const Session& session) {
+std::uint64_t shared_workload_checksum(const Case& c, const RoutingSource& routing, const Session& session,
+                                       Watchdog& watchdog) {
   const RoutingProblem problem = routing_problem(c);
   std::uint64_t sum = 0;
   for (std::int64_t i = 0; i < c.training.iterations; ++i)
     for (std::int64_t layer = c.model.first_k_dense_replace; layer < c.model.num_hidden_layers; ++layer)
-      for (std::int64_t g = session.rank(); g < c.global_batch(); g += session.world())
+      for (std::int64_t g = session.rank(); g < c.global_batch(); g += session.world()) {
+        watchdog.touch("workload checksum");
         sum += workload_hash(routing, problem, {i, layer, g});
+      }
   MPI_Allreduce(MPI_IN_PLACE, &sum, 1, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD);
   return sum;
 }
@@ -75,6 +78,7 @@ CoactivationFigures measure_coactivation(const RunContext& context) {
   for (std::int64_t layer = c.model.first_k_dense_replace; layer < c.model.num_hidden_layers; ++layer) {
     Coactivation pairs(c.model.num_experts);
     for (std::int64_t g = 0; g < sequences; ++g) {
+      context.watchdog->touch("co-activation");
       context.routing.choices({0, layer, g}, choices);
       pairs.add(choices, k);
       if (c.model.num_experts % blocks.nodes == 0)
@@ -88,7 +92,7 @@ CoactivationFigures measure_coactivation(const RunContext& context) {
   return figures;
 }
 
-nlohmann::ordered_json environment(const Session& session, const Case& c) {
+nlohmann::ordered_json environment(const Session& session, const Case& c, const RoutingSource& routing) {
   char version[MPI_MAX_LIBRARY_VERSION_STRING];
   int length = 0;
   MPI_Get_library_version(version, &length);
@@ -109,6 +113,9 @@ nlohmann::ordered_json environment(const Session& session, const Case& c) {
         fmt::format("{} ranks share {} cores of a node{}", session.facts().ranks_on_this_node,
                     session.facts().cores_on_this_node,
                     c.clock == ClockKind::wall ? ": wall-clock figures of this run are no benchmark" : ""));
+  bool burst = c.routing.preset != "burst" || c.routing.burst_fraction == 0;
+  for (std::int64_t i = 0; i < c.training.iterations && !burst; ++i) burst = routing.in_burst(i);
+  if (!burst) warnings.push_back(fmt::format("none of the {} iterations lies in a burst", c.training.iterations));
   e["warnings"] = warnings;
   return e;
 }
@@ -147,7 +154,7 @@ void share_reasons(Report& report, const Session& session) {
 Report run_experiment(const Case& c, const Session& session) {
   const MachineTime machine_time(c.machine);
   const auto routing = shared_routing(c, session);
-  Watchdog watchdog(c.watchdog_seconds, fmt::format("rank {} on {}", session.rank(), session.host()));
+  Watchdog watchdog(c.training.watchdog_seconds, fmt::format("rank {} on {}", session.rank(), session.host()));
   RunContext context = make_context(c, session, *routing, c.clock == ClockKind::virtual_time ? &machine_time : nullptr);
 
   context.watchdog = &watchdog;
@@ -156,8 +163,8 @@ Report run_experiment(const Case& c, const Session& session) {
   report.virtual_clock = c.clock == ClockKind::virtual_time;
   report.case_name = c.name;
   report.machine = c.machine.name;
-  report.workload_checksum = shared_workload_checksum(c, *routing, session);
-  report.environment = environment(session, c);
+  report.workload_checksum = shared_workload_checksum(c, *routing, session, watchdog);
+  report.environment = environment(session, c, *routing);
   const TokenFlops flops = model_flops_per_token(c.model, c.training.sequence_length);
   report.facts = {c.tokens_per_iteration(),
                   flops.causal,

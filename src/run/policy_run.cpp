@@ -161,8 +161,9 @@ PolicyRun PolicyRunner::run() {
     mine_.iterations.push_back(outcome.mine);
     result.reasons.insert(result.reasons.end(), outcome.faults.begin(), outcome.faults.end());
 
+    if (!outcome.faults.empty()) break;
     if (!record.completed()) {
-      if (!protocol.out_of_memory()) {
+      if (!protocol.out_of_memory(iteration)) {
         result.reasons.push_back(
             fmt::format("iteration {} ran out of memory under the fallback policy {} too (rank {}, {})", iteration,
                         c.provisioning.fallback, record.oom->rank, record.oom->operator_name));
@@ -180,7 +181,7 @@ PolicyRun PolicyRunner::run() {
     }
     ++iteration;
     const bool rehearse = context_.rehearsal && iteration == 1 && primary_->obeys_cap();
-    const bool return_now = protocol.completed(record.imbalance) && iteration < c.training.iterations;
+    const bool return_now = protocol.completed(record.index, record.imbalance) && iteration < c.training.iterations;
     if (primary_->obeys_cap() && (return_now || iteration % c.training.checkpoint_every == 0)) {
       engine_->parameters.save(snapshot_);
       snapshot_.completed_iterations = iteration;

@@ -6,8 +6,10 @@
 
 #include <Kokkos_Core.hpp>
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <thread>
 
 #include "base/error.hpp"
 
@@ -106,6 +108,8 @@ void Session::find_nodes() {
 }
 
 void Session::abort(ExitCode code, std::string_view message) const {
+  // What fails everywhere alike is said once: the first rank's message ends the job before the others speak.
+  if (rank_ != 0) std::this_thread::sleep_for(std::chrono::milliseconds(300));
   fmt::print(stderr, "spillway: error: rank {} on {}: {}\n", rank_, host_, message);
   std::fflush(stderr);
   MPI_Abort(MPI_COMM_WORLD, static_cast<int>(code));

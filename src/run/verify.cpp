@@ -51,6 +51,7 @@ Case tiny_case(const Case& full) {
                    .seed = full.training.seed,
                    .learning_rate = 1e-2,
                    .adam_epsilon = 1e-3};
+  tiny.memory.alignment = std::min(tiny.memory.alignment, Bytes(4096));
   tiny.routing = {};
   const auto ranks = static_cast<double>(full.grid.expert_parallel);
   const auto k = static_cast<double>(tiny.model.num_experts_per_tok);

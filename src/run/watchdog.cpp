@@ -32,7 +32,7 @@ void Watchdog::watch() {
       // the job.
       fmt::print(stderr,
                  "spillway: error: {}: nothing has moved for {} s (last: {}); another rank is gone or stuck. "
-                 "watchdog_seconds sets this limit\n",
+                 "training.watchdog_seconds sets this limit\n",
                  who_, limit_.count(), where_.load());
       std::fflush(stderr);
       std::_Exit(static_cast<int>(ExitCode::environment));

@@ -76,8 +76,8 @@ TEST(OptionTable, SetsItsOwnFieldAndNoOther) {
 }
 
 TEST(ComparableText, ChangesWithEveryOptionButNamesPoliciesAndTheFolderOfTheTrace) {
-  const std::set<std::string> free{"name", "allow_oversubscribed", "model.name", "machine.name",
-                                   "provisioning.policies"};
+  const std::set<std::string> free{"name",         "allow_oversubscribed",  "model.name",
+                                   "machine.name", "provisioning.policies", "training.watchdog_seconds"};
   for (const Option& option : option_table()) {
     Case c;
     assign(c, {option.key, value_of_text(other_value(option)), {"--set"}});
