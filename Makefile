@@ -15,9 +15,9 @@ build: setup
 	@[ -e build/$(PRESET)/build.ninja ] || cmake --preset $(PRESET)
 	@cmake --build build/$(PRESET) -j $(JOBS)
 
-# The demo and the recorded loads; only these two result folders are ever replaced.
+# The demo and the recorded loads; only their own files of the last time are replaced, not results in folders below.
 run: build
-	@rm -rf results/local/demo results/local/trace
+	@rm -f $(foreach case,demo trace,$(addprefix results/local/$(case)/,result.json iterations.csv))
 	packaging/mpirun.sh $(RANKS) $(SPILLWAY) run inputs/runs/demo.toml --output results/local/demo
 	packaging/mpirun.sh $(RANKS) $(SPILLWAY) run inputs/runs/trace.toml --output results/local/trace
 

@@ -16,6 +16,8 @@ LAUNCHER=${LAUNCHER:-srun --mpi=pmix}           # or: mpirun
 EXTRA=${EXTRA:-}                                # more options of `spillway run`, for example --set training.iterations=20
 
 # One compute thread per rank; a rank's network thread shares its cores.
+# srun takes over the job's cores per task only when told.
+export SRUN_CPUS_PER_TASK=${SLURM_CPUS_PER_TASK:-1}
 export OMP_NUM_THREADS=${SLURM_CPUS_PER_TASK:-1} OMP_PROC_BIND=${OMP_PROC_BIND:-false}
 
 echo "$LAUNCHER -n $SLURM_NTASKS $BINARY run $CASE --output $OUTPUT $EXTRA"

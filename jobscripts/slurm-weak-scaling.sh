@@ -29,6 +29,8 @@ if [ "$ranks" -gt "$SLURM_NTASKS" ]; then
   exit 2
 fi
 
+# srun takes over the job's cores per task only when told.
+export SRUN_CPUS_PER_TASK=${SLURM_CPUS_PER_TASK:-1}
 export OMP_NUM_THREADS=${SLURM_CPUS_PER_TASK:-1} OMP_PROC_BIND=${OMP_PROC_BIND:-false}
 
 mkdir -p "$OUTPUT"

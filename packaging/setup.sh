@@ -9,7 +9,7 @@ set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 
 build_packages=(g++ cmake ninja-build make git pkg-config ca-certificates libdnnl-dev libopenblas-dev libcli11-dev
-  libtomlplusplus-dev nlohmann-json3-dev libfmt-dev libgtest-dev libgmock-dev libbenchmark-dev librapidcheck-dev
+  libtomlplusplus-dev nlohmann-json3-dev libfmt-dev libgtest-dev libgmock-dev libbenchmark-dev
   python3 python3-jsonschema dpkg-dev)
 mpi_packages=(openmpi-bin libopenmpi-dev)
 ci_packages=(clang-format-14 clang-tidy-14 slurm-wlm munge)

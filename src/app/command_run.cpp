@@ -17,9 +17,21 @@
 #include "metrics/report_json.hpp"
 #include "metrics/report_text.hpp"
 #include "run/experiment.hpp"
+#include "run/policy_run.hpp"
 
 namespace spillway::app {
 namespace {
+
+/// One line per policy: whether it fits at the load static policies plan for.
+std::string feasibility(const Case& c) {
+  const Schedule schedule =
+      one_forward_one_backward({c.grid.pipeline_parallel, static_cast<int>(c.training.micro_batches)});
+  std::string text;
+  for (const std::string& policy : c.provisioning.policies)
+    text += fmt::format("  {:<11} {}\n", policy,
+                        infeasibility(c, schedule, *make_policy(policy)).value_or("fits at the planned load"));
+  return text;
+}
 
 /// What --validate-only prints: the arithmetic behind the case.
 std::string describe(const Case& c) {
@@ -30,11 +42,11 @@ std::string describe(const Case& c) {
       "  layers      {} = {}\n"
       "  parameters  {}, {} of them active (model {})\n"
       "  iteration   {} tokens = {} sequences x {}; {} iterations, {} clock, machine {}\n"
-      "  policies    {}\n",
+      "{}",
       c.name, grid.ranks(), grid.pipeline(), grid.data(), grid.tensor(), grid.expert(), c.model.num_hidden_layers,
       fmt::join(layers_of_stages(c), " + "), count_parameters(c.model).total(), count_active_parameters(c.model),
       c.model_name, c.tokens_per_iteration(), c.global_batch(), c.training.sequence_length, c.training.iterations,
-      words(c.clock)[static_cast<std::size_t>(c.clock)], c.machine.name, fmt::join(c.provisioning.policies, ", "));
+      words(c.clock)[static_cast<std::size_t>(c.clock)], c.machine.name, feasibility(c));
 }
 
 /// The folder's files: result.json, iterations.csv, and iterations per rank on request.
@@ -96,9 +108,11 @@ Action declare_run(CLI::App& app) {
   const auto request = std::make_shared<RunRequest>();
   app.add_option("CASE.toml", request->source.file, "what to run: a file such as inputs/runs/demo.toml")->required();
   app.add_option("--set", request->source.settings, "key=value of an option below; may be repeated, the last one wins")
+      ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
   app.add_option("--output", request->output,
                  "folder for results [results/local/CASE/JOBID-or-UTC]; nothing is overwritten");
+  app.get_option("--output")->type_name("DIR");
   app.add_flag("--validate-only", request->validate_only, "check the whole case, then stop");
   app.add_flag_callback(
       "--allow-oversubscribed", [request] { request->source.settings.push_back("allow_oversubscribed=true"); },
