@@ -41,7 +41,9 @@ std::string readable_size(std::int64_t bytes) {
 std::string default_of(const Option& option) {
   const Json value = option.load(Case{});
   if (option.kind == "size") return readable_size(value.get<std::int64_t>());
-  return value.is_string() && value != "" ? value.get<std::string>() : value.dump();
+  if (!value.is_string()) return value.dump();
+  const auto text = value.get<std::string>();
+  return text.empty() ? value.dump() : text;
 }
 
 }  // namespace
@@ -60,7 +62,9 @@ const Option* find_option(std::string_view key) {
 }
 
 void assign(Case& c, const Assignment& assignment) {
-  const auto& [key, value, origin] = assignment;
+  const std::string& key = assignment.key;
+  const auto& value = assignment.value;
+  const auto& origin = assignment.origin;
   const Option* option = find_option(key);
   if (!option) {
     const auto is_section = [&](const Option& o) { return section_of(o.key) == key; };
