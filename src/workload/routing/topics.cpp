@@ -73,7 +73,7 @@ void TopicProfiles::weights(TopicKey key, double spread, std::span<std::int64_t>
   for (std::int64_t e = 0; e < experts_; ++e) {
     const double weight =
         std::exp(cosine * static_cast<double>(a_[base + e]) + sine * static_cast<double>(b_[base + e]));
-    out[e] = std::max<std::int64_t>(1, static_cast<std::int64_t>(std::min(weight, largest) * even_weight + 0.5));
+    out[e] = std::max<std::int64_t>(1, std::llround(std::min(weight, largest) * even_weight));
   }
 }
 
