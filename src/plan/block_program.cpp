@@ -16,11 +16,12 @@ bool contains(const std::vector<Tensor>& list, Tensor t) {
   return std::find(list.begin(), list.end(), t) != list.end();
 }
 
-/// A step of the backward pass before its memory is planned.
+/// A step of a pass before its memory is planned.
 struct Step {
   const OperatorRow* row;
-  bool recompute;
-  const Pass& pass() const { return recompute ? row->forward : row->backward; }
+  PassKind direction;
+  bool recompute;  ///< a forward pass repeated inside backward
+  const Pass& pass() const { return direction == PassKind::forward ? row->forward : row->backward; }
 };
 
 /// Orders the backward pass: every operator's backward from last to first, each preceded by the forward passes that
@@ -38,7 +39,7 @@ class BackwardOrder {
     for (auto row = table_.rbegin(); row != table_.rend(); ++row) {
       if (row->backward.reads.empty() && row->backward.writes.empty()) continue;
       for (const Tensor t : row->backward.reads) provide(t);
-      steps_.push_back({&*row, false});
+      steps_.push_back({&*row, PassKind::backward, false});
     }
     return steps_;
   }
@@ -56,7 +57,7 @@ class BackwardOrder {
                                        [t](const OperatorRow& row) { return contains(row.forward.writes, t); });
     ensure(producer != table_.end(), "no operator makes {}", name(t));
     for (const Tensor input : producer->forward.reads) provide(input);
-    steps_.push_back({&*producer, true});
+    steps_.push_back({&*producer, PassKind::forward, true});
     for (const Tensor made : producer->forward.writes) {
       if (!available_.contains(made)) remade_.insert(made);
       available_.insert(made);
@@ -68,18 +69,18 @@ class BackwardOrder {
   std::vector<Step> steps_;
 };
 
-/// Plans the memory of the forward pass: a tensor lives from the operator that writes it to the last that reads it.
-std::vector<Instruction> plan_forward(const Table& table, TensorSet kept) {
-  const auto read_later = [&table](std::size_t after, Tensor t) {
-    for (std::size_t i = after + 1; i < table.size(); ++i)
-      if (contains(table[i].forward.reads, t)) return true;
+/// Plans the memory of a pass: a tensor lives from the step that writes it to the last that uses it. `live` names those
+/// that are there before, `stays` those that outlive the pass.
+std::vector<Instruction> plan_memory(const std::vector<Step>& steps, TensorSet live, TensorSet stays) {
+  const auto used_later = [&steps](std::size_t after, Tensor t) {
+    for (std::size_t i = after + 1; i < steps.size(); ++i)
+      if (contains(steps[i].pass().reads, t) || contains(steps[i].pass().writes, t)) return true;
     return false;
   };
   std::vector<Instruction> list;
-  TensorSet live{Tensor::block_input};
-  for (std::size_t i = 0; i < table.size(); ++i) {
-    const Pass& pass = table[i].forward;
-    Instruction instruction{table[i].op, PassKind::forward, false, {}, pass.scratch};
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    const Pass& pass = steps[i].pass();
+    Instruction instruction{steps[i].row->op, steps[i].direction, steps[i].recompute, {}, pass.scratch};
     for (const Tensor t : pass.writes)
       if (!live.contains(t)) {
         live.insert(t);
@@ -89,7 +90,7 @@ std::vector<Instruction> plan_forward(const Table& table, TensorSet kept) {
     std::vector<Tensor> touched = pass.reads;
     touched.insert(touched.end(), pass.writes.begin(), pass.writes.end());
     for (const Tensor t : touched)
-      if (live.contains(t) && t != Tensor::block_output && !kept.contains(t) && !read_later(i, t)) {
+      if (live.contains(t) && !stays.contains(t) && !used_later(i, t)) {
         live.erase(t);
         instruction.release.push_back(t);
       }
@@ -98,41 +99,19 @@ std::vector<Instruction> plan_forward(const Table& table, TensorSet kept) {
   return list;
 }
 
-/// Plans the memory of the backward pass: kept tensors live from the start, everything dies after its last use.
+std::vector<Instruction> plan_forward(const Table& table, TensorSet kept) {
+  std::vector<Step> steps;
+  steps.reserve(table.size());
+  for (const OperatorRow& row : table) steps.push_back({&row, PassKind::forward, false});
+  kept.insert(Tensor::block_output);
+  return plan_memory(steps, {Tensor::block_input}, kept);
+}
+
 std::vector<Instruction> plan_backward(const std::vector<Step>& steps, BlockKind kind, TensorSet kept) {
   const bool d_residual_comes_in = kind != BlockKind::head && kind != BlockKind::square_loss;
   const bool d_residual_goes_out = kind != BlockKind::embedding && kind != BlockKind::synthetic_input;
-  const auto used_later = [&steps](std::size_t after, Tensor t) {
-    for (std::size_t i = after + 1; i < steps.size(); ++i)
-      if (contains(steps[i].pass().reads, t) || contains(steps[i].pass().writes, t)) return true;
-    return false;
-  };
-  std::vector<Instruction> list;
-  TensorSet live = kept;
-  if (d_residual_comes_in) live.insert(Tensor::d_residual);
-  for (std::size_t i = 0; i < steps.size(); ++i) {
-    const Pass& pass = steps[i].pass();
-    Instruction instruction{steps[i].row->op,
-                            steps[i].recompute ? PassKind::forward : PassKind::backward,
-                            steps[i].recompute,
-                            {},
-                            pass.scratch};
-    for (const Tensor t : pass.writes)
-      if (!live.contains(t)) {
-        live.insert(t);
-        instruction.allocate.push_back(t);
-      }
-    instruction.allocate.insert(instruction.allocate.end(), pass.scratch.begin(), pass.scratch.end());
-    std::vector<Tensor> touched = pass.reads;
-    touched.insert(touched.end(), pass.writes.begin(), pass.writes.end());
-    for (const Tensor t : touched)
-      if (live.contains(t) && !used_later(i, t) && !(t == Tensor::d_residual && d_residual_goes_out)) {
-        live.erase(t);
-        instruction.release.push_back(t);
-      }
-    list.push_back(std::move(instruction));
-  }
-  return list;
+  if (d_residual_comes_in) kept.insert(Tensor::d_residual);
+  return plan_memory(steps, kept, d_residual_goes_out ? TensorSet{Tensor::d_residual} : TensorSet{});
 }
 
 }  // namespace
