@@ -76,6 +76,8 @@ class OperatorRunner {
   void ends_backward(const Call& call);
   std::vector<std::int32_t> tokens(int micro_batch) const;
   // operators_moe.cpp
+  /// Experts of the micro-batch's tokens [tokens, k], as the workload imposes them.
+  std::vector<std::int32_t> imposed_choices(const Call& call) const;
   Seconds gate(const Call& call);
   Seconds dispatch_forward(const Call& call);
   Seconds dispatch_backward(const Call& call);

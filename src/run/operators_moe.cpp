@@ -30,7 +30,7 @@ double max_over_mean(Matrix<const std::int64_t> table) {
   return static_cast<double>(*std::max_element(rows.begin(), rows.end())) * static_cast<double>(members) / total;
 }
 
-/// Reference of a fault: the first two local experts use each other's weights.
+/// A fault: the first two local experts use each other's weights.
 void grouped_gemm_swapped(device::Stream& stream, Matrix<const float> a, std::span<const std::int64_t> offsets,
                           Matrix<const float> w, Matrix<float> c) {
   const std::int64_t local = static_cast<std::int64_t>(offsets.size()) - 1, height = w.rows / local;
@@ -43,18 +43,24 @@ void grouped_gemm_swapped(device::Stream& stream, Matrix<const float> a, std::sp
 
 }  // namespace
 
+std::vector<std::int32_t> OperatorRunner::imposed_choices(const Call& call) const {
+  const BlockContext& c = call.where.context;
+  const std::int64_t per_sequence = c.sequence_length * c.shape.num_experts_per_tok;
+  std::vector<std::int32_t> choices(c.routed_rows());
+  for (std::int64_t j = 0; j < c.sequences; ++j)
+    setup_.routing.choices({iteration_, call.where.layer, sequence(call.micro_batch, j)},
+                           std::span(choices).subspan(j * per_sequence, per_sequence));
+  return choices;
+}
+
 Seconds OperatorRunner::gate(const Call& call) {
   device::reach(device::Phase::gate);
   const BlockContext& context = call.where.context;
   const std::int64_t k = context.shape.num_experts_per_tok, experts = context.shape.num_experts;
-  const std::int64_t s = context.sequence_length;
   const device::Group& group = engine_.communicators.expert_forward;
 
   // 1. this rank's choices, imposed by the workload
-  std::vector<std::int32_t> choices(context.local_tokens() * k);
-  for (std::int64_t j = 0; j < context.sequences; ++j)
-    setup_.routing.choices({iteration_, call.where.layer, sequence(call.micro_batch, j)},
-                           std::span(choices).subspan(j * s * k, s * k));
+  const std::vector<std::int32_t> choices = imposed_choices(call);
   std::vector<std::int64_t> mine(experts + 2, 0);
   for (const std::int32_t e : choices) ++mine[e];
   mine[experts] = (engine_.arena.cap() - engine_.arena.ledger().live()).value;
@@ -219,11 +225,7 @@ void OperatorRunner::experts_forward(const Call& call) {
   switch (call.instruction.op) {
     case Op::router: {
       const BlockContext& c = call.where.context;
-      std::vector<std::int32_t> choices(c.routed_rows());
-      for (std::int64_t j = 0; j < c.sequences; ++j)
-        setup_.routing.choices({iteration_, call.where.layer, sequence(call.micro_batch, j)},
-                               std::span(choices).subspan(j * c.sequence_length * c.shape.num_experts_per_tok,
-                                                          c.sequence_length * c.shape.num_experts_per_tok));
+      const std::vector<std::int32_t> choices = imposed_choices(call);
       ops::router_forward(stream, t(Tensor::mlp_norm_output), w(Parameter::router_weight),
                           {choices.data(), c.local_tokens(), c.shape.num_experts_per_tok}, t(Tensor::router_state));
       break;
