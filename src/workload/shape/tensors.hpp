@@ -3,6 +3,7 @@
 #include <array>
 #include <bitset>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 #include "base/ledger.hpp"
@@ -96,10 +97,12 @@ struct BlockContext {
   bool weights_at_combine() const { return shape.inventory == Inventory::with_combine; }
 };
 
-/// Expert rows that a rank received after a dispatch.
+/// Expert rows of one dispatch, or of one slice of it, on one rank.
 struct ExpertRows {
-  std::int64_t rows = 0;    ///< N
-  std::int64_t active = 0;  ///< local experts with at least one row
+  std::int64_t rows = 0;             ///< N, received
+  std::int64_t active = 0;           ///< local experts with at least one row
+  std::optional<std::int64_t> sent;  ///< of a slice: rows this rank sends in it; empty: all k T
+  bool operator==(const ExpertRows&) const = default;
 };
 
 struct Extent {
