@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "base/ledger.hpp"
-#include "plan/block_program.hpp"
+#include "plan/program/block_program.hpp"
 #include "plan/policy/policy.hpp"
 #include "plan/schedule/schedule.hpp"
-#include "plan/stage.hpp"
+#include "plan/program/stage.hpp"
 
 namespace spillway {
 

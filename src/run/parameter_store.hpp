@@ -10,7 +10,7 @@
 #include "device/communicators.hpp"
 #include "device/matrix.hpp"
 #include "device/ops/adam.hpp"
-#include "plan/stage.hpp"
+#include "plan/program/stage.hpp"
 
 namespace spillway {
 

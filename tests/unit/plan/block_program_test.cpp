@@ -1,5 +1,5 @@
 // Block programs: listings written by hand, and promises that hold for every set of kept tensors.
-#include "plan/block_program.hpp"
+#include "plan/program/block_program.hpp"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // What a stage holds: blocks, layer numbers, elements and their shards.
-#include "plan/stage.hpp"
+#include "plan/program/stage.hpp"
 
 #include <gtest/gtest.h>
 

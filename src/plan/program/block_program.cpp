@@ -1,4 +1,4 @@
-#include "plan/block_program.hpp"
+#include "plan/program/block_program.hpp"
 
 #include <fmt/format.h>
 

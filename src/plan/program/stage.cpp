@@ -1,4 +1,4 @@
-#include "plan/stage.hpp"
+#include "plan/program/stage.hpp"
 
 #include <algorithm>
 #include <numeric>
