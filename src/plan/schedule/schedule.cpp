@@ -67,11 +67,12 @@ std::string find_deadlock(const Schedule& schedule) {
 }
 
 std::string to_text(std::span<const Task> order) {
+  const bool chunked = std::any_of(order.begin(), order.end(), [](const Task& t) { return t.chunk > 0; });
   std::string text;
   for (const Task& t : order) {
     if (!text.empty()) text += ' ';
     text += fmt::format("{}{}", t.kind == Kind::forward ? 'F' : 'B', t.micro_batch);
-    if (t.chunk > 0) text += fmt::format(".{}", t.chunk);
+    if (chunked) text += fmt::format(".{}", t.chunk);
   }
   return text;
 }

@@ -20,20 +20,22 @@ using Schedule = std::vector<std::vector<Task>>;
 struct ScheduleShape {
   int stages = 1;
   int micro_batches = 1;
+  int chunks = 1;  ///< model chunks (virtual stages) of every stage
 };
 
 /// One forward, one backward (PipeDream-flush, as Megatron-LM runs it without interleaving): stage r runs
-/// min(stages - r - 1, micro_batches) forwards first, then alternates, then drains.
+/// min(stages - r - 1, micro_batches) forwards first, then alternates, then drains. One chunk, whatever the shape says.
 Schedule one_forward_one_backward(ScheduleShape shape);
 
 /// Proves that every task can run when each stage takes its tasks strictly in order and a task waits for the tasks it
-/// needs data from. Returns an empty string, or what is stuck.
+/// needs data from: the neighbour's, where the last stage's chunk c is followed by the first stage's chunk c + 1.
+/// Returns an empty string, or what is stuck.
 std::string find_deadlock(const Schedule& schedule);
 
-/// "F0 F1 B0 ..." for one stage.
+/// "F0 F1 B0 ..." for one stage; "F0.0 F1.0 F0.1 ..." (micro-batch.chunk) where it has several chunks.
 std::string to_text(std::span<const Task> order);
 
-/// Most micro-batches of a stage that are forward done, backward not.
+/// Most (micro-batch, chunk) pairs of a stage that are forward done, backward not.
 int peak_live(std::span<const Task> order);
 
 }  // namespace spillway
