@@ -3,21 +3,142 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/error.hpp"
+#include "plan/policy/least.hpp"
+#include "workload/shape/quantized.hpp"
+
 namespace spillway {
+namespace {
+
+StageMemory stage_memory(const StepPlan::Setup& s) {
+  ByteLedger fixed(s.limits.alignment);
+  add_static_memory(fixed, s.elements, s.blocks[0].context.shape.bytes_per_element);
+  std::vector<Footprint> least;
+  for (const StageBlock& b : s.blocks) least.push_back(least_footprint(b, s.limits.alignment));
+  // Where the host tier shares the device's memory, offloading frees nothing: nobody gets room there.
+  const Bytes host = s.limits.shared_memory ? Bytes(0) : s.limits.host_cap;
+  return StageMemory({s.blocks, s.order, fixed.live(), s.limits.cap, host, std::move(least)});
+}
+
+int micro_batches(std::span<const Task> order) {
+  int count = 0;
+  for (const Task& t : order) count = std::max(count, t.micro_batch + 1);
+  return count;
+}
+
+Bytes small(Tensor t, const BlockContext& c, ExpertRows rows) {
+  return quantized_bytes(extent(t, c, rows).elements());
+}
+
+}  // namespace
+
+void Books::open(const Instruction& i, const BlockContext& c, ExpertRows rows) {
+  for (const Tensor t : i.allocate) add(t, c, rows);
+  if (i.action == Action::offload) (shared_ ? device_ : host_).add(category(i.subject, c), bytes(i.subject, c, rows));
+  if (i.action == Action::quantize) device_.add(category(i.subject, c), small(i.subject, c, rows));
+}
+
+void Books::close(const Instruction& i, const BlockContext& c, ExpertRows rows) {
+  for (const Tensor t : i.release) remove(t, c, rows);
+  if (i.action == Action::reload)
+    (shared_ ? device_ : host_).remove(category(i.subject, c), bytes(i.subject, c, rows));
+  if (i.action == Action::dequantize) device_.remove(category(i.subject, c), small(i.subject, c, rows));
+}
+
+void Books::drop_activations() {
+  for (ByteLedger* ledger : {&device_, &host_})
+    for (std::size_t i = 0; i < category_count; ++i) {
+      const auto c = static_cast<Category>(i);
+      if (c != Category::parameters && c != Category::gradients && c != Category::optimizer)
+        ledger->remove(c, ledger->live(c));
+    }
+}
+
+StepPlan::StepPlan(Setup setup, Policy& policy)
+    : setup_(std::move(setup)),
+      policy_(&policy),
+      memory_(stage_memory(setup_)),
+      history_(setup_.blocks.size()),
+      in_force_(static_cast<std::size_t>(micro_batches(setup_.order)) * setup_.blocks.size()) {
+  policy_->prepare({setup_.blocks, setup_.order, memory_, setup_.limits.alignment, setup_.machine, setup_.load});
+}
+
+void StepPlan::begin_iteration(std::int64_t iteration) {
+  iteration_ = iteration;
+  memory_.restart();
+}
+
+Situation StepPlan::situation(int micro_batch, int block) const {
+  return {setup_.blocks[block], block,          micro_batch, iteration_, memory_, memory_.budget(micro_batch, block),
+          setup_.limits.alignment, setup_.machine, history_,   nullptr,    nullptr, {}, 0};
+}
+
+void StepPlan::enforce(int micro_batch, int block, const BlockDecision& d) {
+  const StageBlock& b = setup_.blocks[block];
+  const std::array<unsigned long long, 9> key = {
+      static_cast<unsigned long long>(block), d.before.keep.bits(), d.before.offload.bits(), d.before.quantize.bits(),
+      d.after.keep.bits(), d.after.offload.bits(), d.after.quantize.bits(),
+      static_cast<unsigned long long>(d.after.tiles_per_slice > 0), static_cast<unsigned long long>(d.slices)};
+  auto found = compiled_.find(key);
+  if (found == compiled_.end()) found = compiled_.emplace(key, compile(b.kind, b.context, d)).first;
+  InForce& mine = in_force(micro_batch, block);
+  mine.program = &found->second;
+  mine.before = d.before;
+  mine.decision = d.after;
+  const FootprintSetting setting = footprint_setting(b.kind, b.context, setup_.limits.alignment);
+  memory_.decide(micro_batch, block, footprint(*mine.program, setting, mine.rows));
+}
 
 const BlockProgram& StepPlan::decide(int micro_batch, int block) {
-  const StageBlock& b = blocks_[block];
-  const Mitigations chosen = policy_->decide({b.kind, b.context, micro_batch});
-  const auto key = std::make_pair(block, chosen.keep.bits());
-  auto found = compiled_.find(key);
-  if (found == compiled_.end()) found = compiled_.emplace(key, compile(b.kind, b.context, chosen.keep)).first;
-  in_force_[{micro_batch, block}] = &found->second;
-  return found->second;
+  const Situation s = situation(micro_batch, block);
+  Mitigations chosen = policy_->decide(s);
+  chosen.tiles_per_slice = 0;  // slices are decided with the table
+  InForce& mine = in_force(micro_batch, block);
+  mine.rows = {};
+  mine.budget = s.budget;
+  enforce(micro_batch, block, BlockDecision(chosen));
+  return *mine.program;
+}
+
+Offer StepPlan::offer(int micro_batch, int block) const {
+  const InForce& mine = in_force(micro_batch, block);
+  const TensorSet settled = settled_at_gate(setup_.blocks[block].kind, setup_.blocks[block].context);
+  return {mine.budget, mine.program->offloaded & settled, mine.program->quantized & settled};
+}
+
+const BlockProgram& StepPlan::decide_after_gate(int micro_batch, int block, const Gate& gate) {
+  InForce& mine = in_force(micro_batch, block);
+  const Mitigations before = mine.before;
+  mine.rows = {all_rows(gate.table, gate.member), {}};
+  Situation s = situation(micro_batch, block);
+  s.before = &before;
+  s.table = &gate.table;
+  s.offers = gate.offers;
+  s.member = gate.member;
+  const Mitigations chosen = policy_->decide(s);
+  int slices = 0;
+  if (chosen.tiles_per_slice > 0) {
+    slices = static_cast<int>(slice_count(gate.table, chosen.tiles_per_slice));
+    for (int j = 0; j < slices; ++j)
+      mine.rows.slices.push_back(slice_rows(gate.table, gate.member, {chosen.tiles_per_slice, j}));
+  }
+  enforce(micro_batch, block, {before, chosen, slices});
+  history_.observe(block, mine.rows.whole);
+  return *mine.program;
+}
+
+const BlockProgram& StepPlan::decide_at(int micro_batch, int block, ExpertRows rows) {
+  const BlockProgram& program = decide(micro_batch, block);
+  if (setup_.blocks[block].kind != BlockKind::moe) return program;
+  InForce& mine = in_force(micro_batch, block);
+  mine.rows = {rows, {}};
+  enforce(micro_batch, block, BlockDecision(mine.decision));
+  return *mine.program;
 }
 
 ExpertRows balanced_rows(const BlockContext& c, double margin) {
   if (c.local_experts() == 0) return {};
-  return {static_cast<std::int64_t>(std::ceil(static_cast<double>(c.routed_rows()) * margin)), c.local_experts()};
+  return {static_cast<std::int64_t>(std::ceil(static_cast<double>(c.routed_rows()) * margin)), c.local_experts(), {}};
 }
 
 void add_static_memory(ByteLedger& ledger, const RankElements& elements, std::int64_t bytes_per_element) {
@@ -33,43 +154,51 @@ void add_static_memory(ByteLedger& ledger, const RankElements& elements, std::in
   }
 }
 
-ByteLedger forecast_memory(StepPlan& plan, std::span<const Task> order, const RankElements& elements, Bytes alignment,
-                           const RowsOf& rows) {
-  Books books(alignment);
+Books forecast_memory(StepPlan& plan, const RowsOf& rows) {
+  Books books(plan.limits().alignment, plan.limits().shared_memory);
   const auto blocks = plan.blocks();
-  const int last = static_cast<int>(blocks.size()) - 1;
-  const bool receives_input = blocks[0].kind == BlockKind::moe || blocks[0].kind == BlockKind::dense;
-  const bool sends_output = blocks[last].kind == BlockKind::moe || blocks[last].kind == BlockKind::dense;
-  add_static_memory(books.ledger(), elements, blocks[0].context.shape.bytes_per_element);
-
-  for (const Task& task : order) {
-    if (task.kind == Task::Kind::forward) {
-      if (receives_input) books.add(Tensor::block_input, blocks[0].context, {});
-      for (int b = 0; b <= last; ++b) {
-        const ExpertRows n = rows(task.micro_batch, blocks[b]);
-        for (const Instruction& i : plan.decide(task.micro_batch, b).forward) {
-          books.open(i, blocks[b].context, n);
-          books.close(i, blocks[b].context, n);
-        }
-      }
-      if (sends_output) books.remove(Tensor::block_output, blocks[last].context, {});
-    } else {
-      if (sends_output) books.add(Tensor::d_residual, blocks[last].context, {});
-      for (int b = last; b >= 0; --b) {
-        const ExpertRows n = rows(task.micro_batch, blocks[b]);
-        for (const Instruction& i : plan.program(task.micro_batch, b).backward) {
-          books.open(i, blocks[b].context, n);
-          books.close(i, blocks[b].context, n);
-        }
-      }
-      if (receives_input) books.remove(Tensor::d_residual, blocks[0].context, {});
+  add_static_memory(books.ledger(), plan.elements(), blocks[0].context.shape.bytes_per_element);
+  const auto carry_out = [&](const std::vector<Instruction>& instructions, const Item& item) {
+    const BlockContext& context = blocks[item.block].context;
+    for (const Instruction& i : instructions) {
+      const ExpertRows& n = plan.rows(item.micro_batch, item.block).of(i);
+      books.open(i, context, n);
+      books.close(i, context, n);
+    }
+  };
+  for (plan.begin_iteration(0); !plan.finished(); plan.advance()) {
+    const Item& item = plan.current();
+    const BlockContext& context = blocks[item.block].context;
+    switch (item.kind) {
+      case Item::Kind::receive_input:
+        books.add(Tensor::block_input, context, {});
+        break;
+      case Item::Kind::forward:
+        carry_out(plan.decide_at(item.micro_batch, item.block, rows(item.micro_batch, blocks[item.block])).forward,
+                  item);
+        break;
+      case Item::Kind::send_output:
+        books.remove(Tensor::block_output, context, {});
+        break;
+      case Item::Kind::reload:
+        carry_out(plan.program(item.micro_batch, item.block).reloads, item);
+        break;
+      case Item::Kind::receive_gradient:
+        books.add(Tensor::d_residual, context, {});
+        break;
+      case Item::Kind::backward:
+        carry_out(plan.program(item.micro_batch, item.block).backward, item);
+        break;
+      case Item::Kind::send_gradient:
+        books.remove(Tensor::d_residual, context, {});
+        break;
     }
   }
-  for (const GroupElements& group : elements) {
+  for (const GroupElements& group : plan.elements()) {
     books.ledger().add(Category::communication, reduction_buffer(group));
     books.ledger().remove(Category::communication, reduction_buffer(group));
   }
-  return books.ledger();
+  return books;
 }
 
 }  // namespace spillway

@@ -1,54 +1,109 @@
 #pragma once
 // What a rank does next, with which mitigation, and the books: bytes promised by every instruction issued so far.
 #include <functional>
+#include <array>
 #include <map>
 #include <span>
 #include <vector>
 
 #include "base/ledger.hpp"
-#include "plan/program/block_program.hpp"
 #include "plan/policy/policy.hpp"
-#include "plan/schedule/schedule.hpp"
-#include "plan/program/stage.hpp"
 
 namespace spillway {
 
 /// The books of one rank: closed at issue, by the operator table alone.
 class Books {
  public:
-  explicit Books(Bytes alignment) : ledger_(alignment) {}
+  /// `shared`: the host tier is device memory too.
+  explicit Books(Bytes alignment, bool shared = false) : device_(alignment), host_(alignment), shared_(shared) {}
 
-  void add(Tensor t, const BlockContext& c, ExpertRows rows) { ledger_.add(category(t, c), bytes(t, c, rows)); }
-  void remove(Tensor t, const BlockContext& c, ExpertRows rows) { ledger_.remove(category(t, c), bytes(t, c, rows)); }
-  void open(const Instruction& instruction, const BlockContext& c, ExpertRows rows) {
-    for (const Tensor t : instruction.allocate) add(t, c, rows);
-  }
-  void close(const Instruction& instruction, const BlockContext& c, ExpertRows rows) {
-    for (const Tensor t : instruction.release) remove(t, c, rows);
-  }
-  ByteLedger& ledger() { return ledger_; }
-  const ByteLedger& ledger() const { return ledger_; }
+  void add(Tensor t, const BlockContext& c, ExpertRows rows) { device_.add(category(t, c), bytes(t, c, rows)); }
+  void remove(Tensor t, const BlockContext& c, ExpertRows rows) { device_.remove(category(t, c), bytes(t, c, rows)); }
+  /// Before and after an instruction runs.
+  void open(const Instruction& instruction, const BlockContext& c, ExpertRows rows);
+  void close(const Instruction& instruction, const BlockContext& c, ExpertRows rows);
+  ByteLedger& ledger() { return device_; }
+  const ByteLedger& ledger() const { return device_; }
+  const ByteLedger& host() const { return host_; }
+  /// An iteration is lost: only static memory stays.
+  void drop_activations();
 
  private:
-  ByteLedger ledger_;
+  ByteLedger device_, host_;
+  bool shared_;
+};
+
+/// Sizes and limits that decide how a stage may be provisioned.
+struct StageLimits {
+  Bytes alignment;
+  Bytes cap, host_cap;
+  bool shared_memory = false;  ///< host and device memory are one: offloaded bytes count against the cap
 };
 
 /// Turns a policy's decisions into programs and remembers which one every (micro-batch, block) runs.
 class StepPlan {
  public:
-  StepPlan(std::vector<StageBlock> blocks, const Policy& policy) : blocks_(std::move(blocks)), policy_(&policy) {}
+  struct Setup {
+    std::vector<StageBlock> blocks;
+    std::vector<Task> order;
+    RankElements elements;
+    StageLimits limits;
+    MachineProfile machine;
+    double load = 1;  ///< x balance: what static policies prepare for
+  };
+  StepPlan(Setup setup, Policy& policy);
 
-  std::span<const StageBlock> blocks() const { return blocks_; }
-  /// Decides how a block treats a micro-batch that is about to go forward.
+  std::span<const StageBlock> blocks() const { return setup_.blocks; }
+  const StageLimits& limits() const { return setup_.limits; }
+  const RankElements& elements() const { return setup_.elements; }
+  void begin_iteration(std::int64_t iteration);
+  /// The item that the stage is about to carry out, and the step past it.
+  const Item& current() const { return memory_.current(); }
+  bool finished() const { return memory_.finished(); }
+  void advance() { memory_.advance(); }
+
+  /// Decides how the current forward block treats its micro-batch: all of it, or up to the gate.
   const BlockProgram& decide(int micro_batch, int block);
-  /// The decision in force.
-  const BlockProgram& program(int micro_batch, int block) const { return *in_force_.at({micro_batch, block}); }
+  /// What this rank says at the gate of the current block.
+  Offer offer(int micro_batch, int block) const;
+  /// Decides the rest of the block, now that the loads are known. The instructions up to the gate stay the same.
+  struct Gate {
+    const GateTable& table;
+    std::span<const Offer> offers;
+    int member = 0;
+  };
+  const BlockProgram& decide_after_gate(int micro_batch, int block, const Gate& gate);
+  /// The same for a forecast, where only this rank's rows are given and no group decides.
+  const BlockProgram& decide_at(int micro_batch, int block, ExpertRows rows);
+
+  /// The decision in force, and the rows it is for.
+  const BlockProgram& program(int micro_batch, int block) const { return *in_force(micro_batch, block).program; }
+  const Mitigations& mitigations(int micro_batch, int block) const { return in_force(micro_batch, block).decision; }
+  const BlockRows& rows(int micro_batch, int block) const { return in_force(micro_batch, block).rows; }
+  const StageMemory& memory() const { return memory_; }
+  const Policy& policy() const { return *policy_; }
 
  private:
-  std::vector<StageBlock> blocks_;
-  const Policy* policy_;
-  std::map<std::pair<int, int>, const BlockProgram*> in_force_;
-  std::map<std::pair<int, unsigned long long>, BlockProgram> compiled_;  // by block and kept tensors
+  struct InForce {
+    const BlockProgram* program = nullptr;
+    Mitigations before, decision;
+    BlockRows rows;
+    Budget budget;
+  };
+  InForce& in_force(int mb, int block) { return in_force_[static_cast<std::size_t>(mb) * setup_.blocks.size() + block]; }
+  const InForce& in_force(int mb, int block) const {
+    return in_force_[static_cast<std::size_t>(mb) * setup_.blocks.size() + block];
+  }
+  Situation situation(int micro_batch, int block) const;
+  void enforce(int micro_batch, int block, const BlockDecision& decision);
+
+  Setup setup_;
+  Policy* policy_;
+  StageMemory memory_;
+  LoadHistory history_;
+  std::int64_t iteration_ = 0;
+  std::vector<InForce> in_force_;  ///< [micro-batch, block]
+  std::map<std::array<unsigned long long, 9>, BlockProgram> compiled_;
 };
 
 /// Rows of a block's experts on the rank in question.
@@ -58,8 +113,7 @@ using RowsOf = std::function<ExpertRows(int micro_batch, const StageBlock& block
 ExpertRows balanced_rows(const BlockContext& context, double margin);
 
 /// The books of one iteration of a stage, static memory and gradient reduction included, without running it.
-ByteLedger forecast_memory(StepPlan& plan, std::span<const Task> order, const RankElements& elements, Bytes alignment,
-                           const RowsOf& rows);
+Books forecast_memory(StepPlan& plan, const RowsOf& rows);
 
 /// Static memory of a rank: what forecast_memory and the executor open the books with.
 void add_static_memory(ByteLedger& ledger, const RankElements& elements, std::int64_t bytes_per_element);

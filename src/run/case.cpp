@@ -83,6 +83,44 @@ std::vector<int64_t> nearest_divisors(int64_t whole, int64_t wanted) {
   return found;
 }
 
+/// Interleaving deals equal chunks of layers over the stages in turn.
+void validate_chunks(const Case& c) {
+  const int64_t chunk = c.layers_per_virtual_stage;
+  at_least("layers_per_virtual_stage", chunk, 0);
+  if (chunk == 0) return;
+  const std::vector<int64_t> layers = layers_of_stages(c);
+  const auto uneven = std::find_if(layers.begin(), layers.end(), [&](int64_t n) { return n != layers.front(); });
+  require_input(uneven == layers.end(),
+                "layers_per_virtual_stage = {}: interleaving needs as many layers on every stage, here {}; set "
+                "num_hidden_layers to a multiple of pipeline_parallel = {}, or layers_per_virtual_stage = 0",
+                chunk, fmt::join(layers, " + "), c.grid.pipeline_parallel);
+  require_input(layers.front() % chunk == 0,
+                "layers_per_virtual_stage = {} does not divide the {} layers of a stage ({} = {} x {} + {}); nearest "
+                "that do: {}",
+                chunk, layers.front(), layers.front(), layers.front() / chunk, chunk, layers.front() % chunk,
+                fmt::join(nearest_divisors(layers.front(), chunk), " or "));
+  require_input(c.grid.pipeline_parallel > 1 || layers.front() == chunk,
+                "layers_per_virtual_stage = {} with pipeline_parallel = 1: a single stage has no bubble that "
+                "interleaving could fill; set layers_per_virtual_stage = 0",
+                chunk);
+}
+
+/// Ranks of a tensor-parallel group take equal shares of heads, of dense hidden sizes and of the sequence (sequence
+/// parallelism).
+void validate_tensor_parallel(const Case& c) {
+  const int64_t t = c.grid.tensor_parallel;
+  const auto divides = [t](const char* key, int64_t value) {
+    require_input(value % t == 0, "tensor_parallel = {} does not divide {} = {}; nearest that do: {}", t, key, value,
+                  fmt::join(nearest_divisors(value, t), " or "));
+  };
+  divides("num_attention_heads", c.model.num_attention_heads);
+  divides("num_key_value_heads", c.model.num_key_value_heads);
+  divides("shared_expert_intermediate_size", c.model.shared_expert_intermediate_size);
+  if (c.model.first_k_dense_replace > 0) divides("intermediate_size", c.model.intermediate_size);
+  if (c.model.head) divides("vocab_size", c.model.vocab_size);
+  divides("sequence_length", c.training.sequence_length);
+}
+
 void validate_experts(const Case& c) {
   const int64_t experts = c.model.num_experts, ranks = c.grid.expert_parallel;
   const int64_t stage = int64_t{c.grid.data_parallel} * c.grid.tensor_parallel;
@@ -141,6 +179,11 @@ std::vector<int64_t> layers_of_stages(const Case& c) {
   return count;
 }
 
+int chunks_of_stages(const Case& c) {
+  return c.layers_per_virtual_stage == 0 ? 1
+                                         : static_cast<int>(layers_of_stages(c).front() / c.layers_per_virtual_stage);
+}
+
 RoutingProblem routing_problem(const Case& c) {
   return {.num_experts = c.model.num_experts,
           .num_experts_per_tok = c.model.num_experts_per_tok,
@@ -150,15 +193,21 @@ RoutingProblem routing_problem(const Case& c) {
 }
 
 void validate(const Case& c, int world) {
+  validate_without_workload(c, world);
+  if (c.model.moe_layers() > 0) validate(c.routing, routing_problem(c));
+}
+
+void validate_without_workload(const Case& c, int world) {
   validate_name(c.name);
   validate(c.model);
   validate_training(c.training);
   validate_magnitudes(c);
   validate(c.grid, world);
   validate_layers(c);
+  validate_chunks(c);
   validate_experts(c);
+  validate_tensor_parallel(c);
   validate_limits(c);
-  if (c.model.moe_layers() > 0) validate(c.routing, routing_problem(c));
   validate_policies(c.provisioning, policy_names());
   require_input(make_policy(c.provisioning.fallback)->obeys_cap(),
                 "provisioning.fallback = {}: it ignores memory.cap, so nothing would stop the next spike; choose keep, "
@@ -190,6 +239,10 @@ void validate_real_run(const Case& c, const LaunchFacts& facts) {
                 "so far; the same {} ranks can run as pipeline_parallel {} x data_parallel {} with expert_parallel {}",
                 c.grid.tensor_parallel, c.grid.pipeline_parallel * plane, c.grid.pipeline_parallel, plane,
                 c.grid.expert_parallel);
+  require_input(chunks_of_stages(c) == 1,
+                "parallel.layers_per_virtual_stage = {}: a run with real data keeps the {} layers of a stage in one "
+                "piece so far; set it to 0 (spillway plan answers for interleaved stages)",
+                c.layers_per_virtual_stage, layers_of_stages(c).front());
   require_input(c.model.bytes_per_element == 4,
                 "bytes_per_element = {}: a run with real data computes in fp32 on the "
                 "host; set model.bytes_per_element = 4",

@@ -8,6 +8,7 @@
 #include "base/units.hpp"
 #include "grid/grid.hpp"
 #include "plan/cost/machine_profile.hpp"
+#include "plan/policy/options.hpp"
 #include "workload/routing/routing_source.hpp"
 #include "workload/shape/model_shape.hpp"
 
@@ -30,6 +31,7 @@ struct TrainingOptions {
 
 struct MemoryOptions {
   Bytes cap{std::int64_t{1} << 40};  ///< hard limit of the sum of live blocks on every rank
+  Bytes host_cap{std::int64_t{1} << 40};  ///< the same of offloaded blocks in the host tier
   Bytes alignment{256};              ///< every live block is rounded up to a multiple of it; a power of two
   bool operator==(const MemoryOptions&) const = default;
 };
@@ -40,6 +42,7 @@ struct ProvisioningOptions {
   std::string fallback = "full";     ///< policy after an out-of-memory event
   double calm_imbalance = 1.2;       ///< at or below it a spike is over
   std::int64_t calm_iterations = 2;  ///< consecutive calm iterations before restarting back
+  PolicyOptions options;
   bool operator==(const ProvisioningOptions&) const = default;
 };
 
@@ -51,6 +54,9 @@ struct Case {
   ModelShape model;
   GridOptions grid;
   std::vector<std::int64_t> layers_per_stage;  ///< one entry per stage; empty: as even as possible (layers_of_stages)
+  /// Interleaved 1F1B: consecutive layers of one model chunk of a stage (Megatron-LM:
+  /// num_layers_per_virtual_pipeline_stage); divides the layers of a stage. 0: a stage is one chunk.
+  std::int64_t layers_per_virtual_stage = 0;
   TrainingOptions training;
   RoutingOptions routing;
   MemoryOptions memory;
@@ -68,6 +74,9 @@ struct Case {
 /// each of the first (num_hidden_layers mod stages) stages: 7 layers on 2 stages are 4 + 3.
 std::vector<std::int64_t> layers_of_stages(const Case& c);
 
+/// Model chunks of every stage: its layers / layers_per_virtual_stage; 1 without interleaving.
+int chunks_of_stages(const Case& c);
+
 /// The part of the case that routing depends on.
 RoutingProblem routing_problem(const Case& c);
 
@@ -75,6 +84,9 @@ RoutingProblem routing_problem(const Case& c);
 /// expert ranks, routing, known policies, sizes that would overflow. `world` is the launcher's rank count, or 0 where
 /// there is none. Whether the cap holds the static memory is checked by who computes it. Throws InputError.
 void validate(const Case& c, int world);
+
+/// The same without the workload: what parameters, FLOPs and memory depend on. Throws InputError.
+void validate_without_workload(const Case& c, int world);
 
 /// Refuses an empty list, a policy named twice, and names that are not among `known`. Throws InputError.
 void validate_policies(const ProvisioningOptions& provisioning, std::span<const std::string> known);
@@ -86,8 +98,8 @@ struct LaunchFacts {
   int cores_on_this_node = 0;  ///< hardware threads this job may use; 0: not known
 };
 
-/// What a run with real data asks beyond validate(): fp32 elements, tensor_parallel 1, and on the wall clock a core for
-/// every rank unless the case allows sharing. Throws InputError, or EnvironmentError for the launch.
+/// What a run with real data asks beyond validate(): fp32 elements, tensor_parallel 1, one model chunk per stage, and on
+/// the wall clock a core for every rank unless the case allows sharing. Throws InputError, or EnvironmentError for the launch.
 void validate_real_run(const Case& c, const LaunchFacts& facts);
 
 }  // namespace spillway

@@ -11,13 +11,6 @@
 #include "run/gradient_step.hpp"
 
 namespace spillway {
-namespace {
-
-bool transformer_layer(const StageBlock& block) {
-  return block.kind == BlockKind::moe || block.kind == BlockKind::dense;
-}
-
-}  // namespace
 
 Executor::Executor(Setup setup, Engine& engine, StepPlan& plan, device::Clock& clock)
     : setup_(setup),
@@ -25,12 +18,12 @@ Executor::Executor(Setup setup, Engine& engine, StepPlan& plan, device::Clock& c
       plan_(plan),
       timer_(clock, stream_),
       operators_({setup.run_case, setup.routing, setup.node_of_rank}, engine, plan.blocks(), timer_),
-      books_(setup.run_case.memory.alignment) {
+      books_(setup.run_case.memory.alignment, setup.run_case.machine.shared_memory) {
   add_static_memory(books_.ledger(), rank_elements(plan.blocks(), engine.grid), setup.run_case.model.bytes_per_element);
 }
 
 IterationOutcome Executor::run(std::int64_t iteration, std::int64_t step) {
-  timer_.totals() = {};
+  timer_.begin_iteration();
   event_.reset();
   draining_ = false;
   rows_in_flight_ = peak_rows_ = balanced_in_flight_ = peak_balanced_ = 0;
@@ -40,13 +33,8 @@ IterationOutcome Executor::run(std::int64_t iteration, std::int64_t step) {
   timer_.clock().restart();
 
   clear_gradients(engine_, timer_);
-  for (const Task& task : setup_.order) {
-    if (task.kind == Task::Kind::forward)
-      forward(task);
-    else
-      backward(task);
-    track_rows_in_flight(task);
-  }
+  engine_.copies.reset_busy();
+  for (plan_.begin_iteration(iteration); !plan_.finished(); plan_.advance()) carry_out(plan_.current());
   if (!draining_ && !gradient_buffers_fit(engine_)) lose("gradient_reduction");
   for (const device::Transfer& transfer : transfers_) transfer.wait();
   transfers_.clear();
@@ -62,6 +50,8 @@ IterationOutcome Executor::run(std::int64_t iteration, std::int64_t step) {
       books_.ledger().remove(Category::communication, reduction_buffer(group));
     }
   }
+  const Seconds copied = engine_.copies.busy(device::CopyLane::out) + engine_.copies.busy(device::CopyLane::in);
+  timer_.totals().hidden_mitigation_seconds = std::max(Seconds(0), copied - timer_.exposed_copies());
   outcome.mine = timer_.totals();
   double end = timer_.clock().now().value;
   MPI_Allreduce(MPI_IN_PLACE, &end, 1, MPI_DOUBLE, MPI_MAX, engine_.communicators.world.comm());
@@ -70,63 +60,107 @@ IterationOutcome Executor::run(std::int64_t iteration, std::int64_t step) {
   return outcome;
 }
 
-void Executor::forward(const Task& task) {
-  device::reach(device::Phase::forward);
-  const int mb = task.micro_batch, last = static_cast<int>(plan_.blocks().size()) - 1;
-  const int stage = engine_.communicators.here.pipeline;
-  const device::Group& group = engine_.communicators.pipeline_forward;
-  if (transformer_layer(plan_.blocks()[0])) {
-    allocate(mb, 0, Tensor::block_input, "pipeline_receive");
-    receive(group, stage - 1, {mb, 0, Tensor::block_input});
+void Executor::carry_out(const Item& item) {
+  const int mb = item.micro_batch, b = item.block, stage = engine_.communicators.here.pipeline;
+  const device::Communicators& groups = engine_.communicators;
+  switch (item.kind) {
+    case Item::Kind::receive_input:
+      allocate(mb, b, Tensor::block_input, "pipeline_receive");
+      return receive(groups.pipeline_forward, stage - 1, {mb, b, Tensor::block_input});
+    case Item::Kind::forward:
+      device::reach(device::Phase::forward);
+      forward(item);
+      return track_rows_in_flight(item);
+    case Item::Kind::send_output:
+      return send(groups.pipeline_forward, stage + 1, {mb, b, Tensor::block_output});
+    case Item::Kind::reload:
+      return carry_out(mb, b, plan_.program(mb, b).reloads);
+    case Item::Kind::receive_gradient:
+      allocate(mb, b, Tensor::d_residual, "pipeline_receive");
+      return receive(groups.pipeline_backward, stage + 1, {mb, b, Tensor::d_residual});
+    case Item::Kind::backward:
+      device::reach(device::Phase::backward);
+      carry_out(mb, b, plan_.program(mb, b).backward);
+      return track_rows_in_flight(item);
+    case Item::Kind::send_gradient:
+      return send(groups.pipeline_backward, stage - 1, {mb, b, Tensor::d_residual});
   }
-  for (int b = 0; b <= last; ++b)
-    for (const Instruction& instruction : decide(mb, b).forward) carry_out(mb, b, instruction);
-  if (transformer_layer(plan_.blocks()[last])) send(group, stage + 1, {mb, last, Tensor::block_output});
 }
 
-void Executor::backward(const Task& task) {
-  device::reach(device::Phase::backward);
-  const int mb = task.micro_batch, last = static_cast<int>(plan_.blocks().size()) - 1;
-  const int stage = engine_.communicators.here.pipeline;
-  const device::Group& group = engine_.communicators.pipeline_backward;
-  if (transformer_layer(plan_.blocks()[last])) {
-    allocate(mb, last, Tensor::d_residual, "pipeline_receive");
-    receive(group, stage + 1, {mb, last, Tensor::d_residual});
-  }
-  for (int b = last; b >= 0; --b)
-    for (const Instruction& instruction : plan_.program(mb, b).backward) carry_out(mb, b, instruction);
-  if (transformer_layer(plan_.blocks()[0])) send(group, stage - 1, {mb, 0, Tensor::d_residual});
+/// Up to the gate by the first decision, from there on by the second.
+void Executor::forward(const Item& item) {
+  const int mb = item.micro_batch, b = item.block;
+  const BlockProgram* program = &decide([&]() -> const BlockProgram& { return plan_.decide(mb, b); });
+  const std::size_t gate = program->gate;
+  if (gate == program->forward.size()) return carry_out(mb, b, program->forward);
+  operators_.announce(plan_.offer(mb, b));
+  carry_out(mb, b, std::span(program->forward).first(gate + 1));
+  program = &decide(
+      [&]() -> const BlockProgram& { return plan_.decide_after_gate(mb, b, operators_.gate(mb, b)); });
+  operators_.cut(mb, b, plan_.mitigations(mb, b).tiles_per_slice,
+                 static_cast<int>(plan_.rows(mb, b).slices.size()));
+  carry_out(mb, b, std::span(program->forward).subspan(gate + 1));
 }
 
-/// Deciding takes wall time on either clock.
-const BlockProgram& Executor::decide(int micro_batch, int block) {
+template <class Decision>
+const BlockProgram& Executor::decide(const Decision& decision) {
   const auto begun = std::chrono::steady_clock::now();
-  const BlockProgram& program = plan_.decide(micro_batch, block);
+  const BlockProgram& program = decision();
   timer_.totals().decision_seconds +=
       Seconds(std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count());
   return program;
 }
 
+void Executor::carry_out(int micro_batch, int block, std::span<const Instruction> instructions) {
+  for (const Instruction& instruction : instructions) carry_out(micro_batch, block, instruction);
+}
+
 void Executor::carry_out(int micro_batch, int block, const Instruction& instruction) {
-  if (setup_.watchdog != nullptr) setup_.watchdog->touch(name(instruction.op).data());
-  for (const Tensor t : instruction.allocate)
-    if (!draining_ && !allocate(micro_batch, block, t, name(instruction.op))) break;
+  if (setup_.watchdog != nullptr) setup_.watchdog->touch(name(instruction).data());
+  const bool runs = instruction.action == Action::run;
+  const BlockContext& context = plan_.blocks()[block].context;
+  const ExpertRows& rows = plan_.rows(micro_batch, block).of(instruction);
+  const device::TensorKey subject{micro_batch, block, instruction.subject};
+  if (runs)
+    for (const Tensor t : instruction.allocate)
+      if (!draining_ && !allocate(micro_batch, block, t, name(instruction), rows)) break;
+  if (!draining_ && !runs && instruction.action != Action::drop && !move(subject, instruction)) lose(name(instruction));
   if (draining_) {
-    operators_.drain(micro_batch, block, instruction);
+    if (runs) operators_.drain(micro_batch, block, instruction);
     return;
   }
-  operators_.run(micro_batch, block, instruction);
-  const BlockContext& context = plan_.blocks()[block].context;
-  for (const Tensor t : instruction.release) {
-    engine_.activations.release({micro_batch, block, t});
-    books_.remove(t, context, operators_.rows(micro_batch, block));
+  if (runs) operators_.run(micro_batch, block, instruction, rows);
+  if (runs || instruction.action == Action::drop || instruction.action == Action::quantize)
+    for (const Tensor t : instruction.release) engine_.activations.release({micro_batch, block, t});
+  if (!runs) books_.open(instruction, context, rows);
+  books_.close(instruction, context, rows);
+}
+
+bool Executor::move(const device::TensorKey& key, const Instruction& instruction) {
+  device::ActivationStore& store = engine_.activations;
+  const Category where = category(key.tensor, plan_.blocks()[key.block].context);
+  switch (instruction.action) {
+    case Action::offload:
+      return store.offload(key, where);
+    case Action::reload:
+      return store.reload(key, where);
+    case Action::quantize:
+      if (!store.allocate_small(key, where)) return false;
+      operators_.cast(key.micro_batch, key.block, instruction);
+      return true;
+    case Action::dequantize:
+      if (!store.allocate_again(key, where)) return false;
+      operators_.cast(key.micro_batch, key.block, instruction);
+      store.release_small(key);
+      return true;
+    default:
+      return true;
   }
 }
 
-bool Executor::allocate(int micro_batch, int block, Tensor tensor, std::string_view for_whom) {
+bool Executor::allocate(int micro_batch, int block, Tensor tensor, std::string_view for_whom, const ExpertRows& rows) {
   if (draining_) return false;
   const BlockContext& context = plan_.blocks()[block].context;
-  const ExpertRows rows = operators_.rows(micro_batch, block);
   if (!engine_.activations.allocate({micro_batch, block, tensor}, extent(tensor, context, rows),
                                     category(tensor, context))) {
     lose(for_whom);
@@ -144,13 +178,7 @@ void Executor::lose(std::string_view operator_name) {
 void Executor::start_draining() {
   draining_ = true;
   engine_.activations.clear();
-  const ByteLedger past = books_.ledger();
-  for (std::size_t c = 0; c < category_count; ++c) {
-    const auto category = static_cast<Category>(c);
-    if (category == Category::parameters || category == Category::gradients || category == Category::optimizer)
-      continue;
-    books_.ledger().remove(category, past.live(category));
-  }
+  books_.drop_activations();
 }
 
 void Executor::receive(const device::Group& group, int from, device::TensorKey key) {
@@ -191,13 +219,11 @@ void Executor::send(const device::Group& group, int to, device::TensorKey key) {
   books_.remove(key.tensor, context, {});
 }
 
-void Executor::track_rows_in_flight(const Task& task) {
-  const int sign = task.kind == Task::Kind::forward ? 1 : -1;
-  for (int b = 0; b < static_cast<int>(plan_.blocks().size()); ++b) {
-    if (plan_.blocks()[b].kind != BlockKind::moe) continue;
-    rows_in_flight_ += sign * operators_.rows(task.micro_batch, b).rows;
-    balanced_in_flight_ += sign * plan_.blocks()[b].context.routed_rows();
-  }
+void Executor::track_rows_in_flight(const Item& item) {
+  if (plan_.blocks()[item.block].kind != BlockKind::moe) return;
+  const int sign = item.kind == Item::Kind::forward ? 1 : -1;
+  rows_in_flight_ += sign * plan_.rows(item.micro_batch, item.block).whole.rows;
+  balanced_in_flight_ += sign * plan_.blocks()[item.block].context.routed_rows();
   peak_rows_ = std::max(peak_rows_, rows_in_flight_);
   peak_balanced_ = std::max(peak_balanced_, balanced_in_flight_);
 }

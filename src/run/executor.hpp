@@ -24,7 +24,6 @@ class Executor {
     const Case& run_case;
     const RoutingSource& routing;
     std::span<const int> node_of_rank;
-    std::span<const Task> order;  ///< of this rank's stage
     Watchdog* watchdog = nullptr;
   };
   Executor(Setup setup, Engine& engine, StepPlan& plan, device::Clock& clock);
@@ -33,20 +32,26 @@ class Executor {
   IterationOutcome run(std::int64_t iteration, std::int64_t step);
 
   /// Books of everything issued since construction.
-  const ByteLedger& books() const { return books_.ledger(); }
+  const Books& books() const { return books_; }
 
  private:
-  void forward(const Task& task);
-  void backward(const Task& task);
+  void carry_out(const Item& item);
+  void forward(const Item& item);
   /// Allocates, runs, releases; drains instead once the iteration is lost.
   void carry_out(int micro_batch, int block, const Instruction& instruction);
-  const BlockProgram& decide(int micro_batch, int block);
-  bool allocate(int micro_batch, int block, Tensor tensor, std::string_view for_whom);
+  void carry_out(int micro_batch, int block, std::span<const Instruction> instructions);
+  /// Runs a decision, which takes wall time on either clock.
+  template <class Decision>
+  const BlockProgram& decide(const Decision& decision);
+  /// Copies and casts. False when memory does not suffice.
+  bool move(const device::TensorKey& key, const Instruction& instruction);
+  bool allocate(int micro_batch, int block, Tensor tensor, std::string_view for_whom,
+                const ExpertRows& rows = {});
   void lose(std::string_view operator_name);
   void start_draining();
   void receive(const device::Group& group, int from, device::TensorKey key);
   void send(const device::Group& group, int to, device::TensorKey key);
-  void track_rows_in_flight(const Task& task);
+  void track_rows_in_flight(const Item& item);
   void agree(IterationOutcome& outcome);
   void count_loads(IterationOutcome& outcome);
   void check_conservation(IterationOutcome& outcome);

@@ -18,6 +18,13 @@ class LaneTimer {
 
   /// Marks what follows as the work of a mitigation, or not.
   void set_mitigation(bool mitigation) { mitigation_ = mitigation; }
+  /// What follows waits until `copied` for copies, and until `otherwise` for everything else.
+  void set_copied(Seconds copied, Seconds otherwise) {
+    copied_ = copied;
+    otherwise_ = otherwise;
+  }
+  /// Wall time spent waiting for a copy, while the compute lane stood idle.
+  void waited_for_copy(Seconds seconds) { count_exposed(seconds); }
 
   /// Runs device work on the compute lane once its inputs are ready; returns when the result is.
   template <class Body>
@@ -27,7 +34,9 @@ class LaneTimer {
     body();
     const device::Work work = stream_.take();
     const device::Interval interval = clock_.compute_end(start, work);
-    count_idle(start - idle_since);
+    const Seconds for_copies = clock_.is_virtual() && copied_ >= start ? start - std::max(idle_since, otherwise_) : Seconds(0);
+    count_exposed(for_copies);
+    count_idle(start - idle_since - for_copies);
     totals_.compute_seconds += interval.duration();
     if (mitigation_) {
       totals_.mitigation_seconds += interval.duration();
@@ -45,8 +54,18 @@ class LaneTimer {
   void waits_for(Waits what) { waits_ = what; }
 
   RankIteration& totals() { return totals_; }
+  /// Seconds in which the compute lane waited for copies.
+  Seconds exposed_copies() const { return exposed_copies_; }
+  void begin_iteration() {
+    totals_ = {};
+    exposed_copies_ = Seconds(0);
+  }
 
  private:
+  void count_exposed(Seconds idle) {
+    totals_.mitigation_seconds += idle;
+    exposed_copies_ += idle;
+  }
   void count_idle(Seconds idle) {
     if (mitigation_ && waits_ == Waits::collective)
       totals_.mitigation_seconds += idle;
@@ -59,6 +78,7 @@ class LaneTimer {
   RankIteration totals_;
   Waits waits_ = Waits::pipeline;
   bool mitigation_ = false;
+  Seconds copied_, otherwise_, exposed_copies_;
 };
 
 }  // namespace spillway

@@ -4,6 +4,7 @@
 
 #include "base/error.hpp"
 #include "device/fault.hpp"
+#include "device/ops/quantize.hpp"
 
 namespace spillway {
 namespace {
@@ -16,20 +17,23 @@ const OperatorRow& row_of(const std::vector<OperatorRow>& table, Op op) {
 
 OperatorRunner::OperatorRunner(Setup setup, Engine& engine, std::span<const StageBlock> blocks, LaneTimer& timer)
     : setup_(setup), engine_(engine), blocks_(blocks), timer_(timer) {
-  for (const StageBlock& b : blocks) tables_.push_back(operator_table(b.kind, b.context));
+  for (const StageBlock& b : blocks) {
+    tables_[0].push_back(operator_table(b.kind, b.context));
+    tables_[1].push_back(operator_table(b.kind, b.context, true));
+  }
 }
 
 void OperatorRunner::begin_iteration(std::int64_t iteration) {
   iteration_ = iteration;
   loss_ = 0;
-  maps_.clear();
+  dispatches_.clear();
   gate_loads_.clear();
   conservation_ = {};
 }
 
-ExpertRows OperatorRunner::rows(int micro_batch, int block) const {
-  const auto found = maps_.find({micro_batch, block});
-  return found == maps_.end() ? ExpertRows{} : ExpertRows{found->second.rows(), found->second.active_experts};
+StepPlan::Gate OperatorRunner::gate(int micro_batch, int block) const {
+  const Dispatch& d = dispatches_.at({micro_batch, block});
+  return {d.table, d.offers, engine_.communicators.expert_forward.rank()};
 }
 
 const device::Group& OperatorRunner::expert_group(const Instruction& instruction) const {
@@ -45,13 +49,38 @@ std::int64_t OperatorRunner::sequence(int micro_batch, std::int64_t position) co
          position;
 }
 
-void OperatorRunner::run(int micro_batch, int block, const Instruction& instruction) {
-  const OperatorRow& row = row_of(tables_[block], instruction.op);
+void OperatorRunner::cast(int micro_batch, int block, const Instruction& instruction) {
+  const device::TensorKey key{micro_batch, block, instruction.subject};
+  device::ActivationStore& store = engine_.activations;
+  timer_.set_mitigation(true);
+  timer_.set_copied(store.copied(key), store.ready(key));
+  const device::ActivationStore::Small form = store.small(key);
+  const Seconds end = timer_.compute(store.ready(key), [&] {
+    if (instruction.action == Action::quantize)
+      device::ops::quantize(timer_.stream(), store.get(key), form.values, form.scales);
+    else
+      device::ops::dequantize(timer_.stream(), form.values, form.scales, store.get(key));
+  });
+  store.set_ready(key, end);
+}
+
+void OperatorRunner::run(int micro_batch, int block, const Instruction& instruction, const ExpertRows& rows) {
+  const OperatorRow& row = row_of(tables_[instruction.slice >= 0 || instruction.op == Op::sum_slices ? 1 : 0][block], instruction.op);
   const Pass& pass = instruction.pass == PassKind::forward ? row.forward : row.backward;
   Call call{micro_batch, block, blocks_[block], instruction, Seconds(0)};
   device::ActivationStore& store = engine_.activations;
-  for (const Tensor t : pass.reads) call.ready = std::max(call.ready, store.ready({micro_batch, block, t}));
-  for (const Tensor t : pass.writes) call.ready = std::max(call.ready, store.ready({micro_batch, block, t}));
+  Seconds copied, otherwise;
+  for (const auto* list : {&pass.reads, &pass.writes, &pass.scratch})
+    for (const Tensor t : *list) {
+      const device::TensorKey key{micro_batch, block, t};
+      if (!store.holds(key)) continue;
+      const auto begun = timer_.clock().now();
+      if (store.wait(key)) timer_.waited_for_copy(timer_.clock().now() - begun);
+      copied = std::max(copied, store.copied(key));
+      if (store.copied(key) < store.ready(key)) otherwise = std::max(otherwise, store.ready(key));
+    }
+  call.ready = std::max(copied, otherwise);
+  timer_.set_copied(copied, otherwise);
   timer_.set_mitigation(instruction.recompute);
   if (instruction.recompute && row.collective == Collective::none && device::injected(device::Fault::skipped_recompute))
     return;
@@ -59,10 +88,9 @@ void OperatorRunner::run(int micro_batch, int block, const Instruction& instruct
   const Seconds end = instruction.pass == PassKind::forward ? forward(call) : backward(call);
   for (const Tensor t : pass.writes) store.set_ready({micro_batch, block, t}, end);
   if (!instruction.recompute) {
-    const ExpertRows n = rows(micro_batch, block);
     RankIteration& totals = timer_.totals();
-    totals.model_flops_causal += model_flops(instruction.op, instruction.pass, call.where.context, n, true);
-    totals.model_flops_noncausal += model_flops(instruction.op, instruction.pass, call.where.context, n, false);
+    totals.model_flops_causal += model_flops(instruction.op, instruction.pass, call.where.context, rows, true);
+    totals.model_flops_noncausal += model_flops(instruction.op, instruction.pass, call.where.context, rows, false);
   }
 }
 
@@ -96,6 +124,8 @@ Seconds OperatorRunner::backward(const Call& call) {
   switch (call.instruction.op) {
     case Op::gate:
       return call.ready;
+    case Op::sum_slices:
+      return timer_.compute(call.ready, [&] { sum_slices(call); });
     case Op::dispatch:
       return dispatch_backward(call);
     case Op::combine:

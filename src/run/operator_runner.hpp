@@ -1,5 +1,6 @@
 #pragma once
 // Carries out the instructions of a block program with real tensors: one device call, or a few, for every operator.
+#include <array>
 #include <map>
 #include <span>
 #include <vector>
@@ -34,13 +35,20 @@ class OperatorRunner {
   OperatorRunner(Setup setup, Engine& engine, std::span<const StageBlock> blocks, LaneTimer& timer);
 
   void begin_iteration(std::int64_t iteration);
-  /// Executes one instruction; its tensors have been allocated.
-  void run(int micro_batch, int block, const Instruction& instruction);
+  /// Executes an operator's pass over `rows` of experts; its tensors have been allocated.
+  void run(int micro_batch, int block, const Instruction& instruction, const ExpertRows& rows);
+  /// Executes a cast to FP8 or back; both forms are there.
+  void cast(int micro_batch, int block, const Instruction& instruction);
   /// Takes part in the instruction's messages with scratch rows of the right size and computes nothing.
   void drain(int micro_batch, int block, const Instruction& instruction);
 
-  /// Rows of the block's experts here; zero before the gate and for blocks without experts.
-  ExpertRows rows(int micro_batch, int block) const;
+  /// What this rank says at the next gate.
+  void announce(const Offer& offer) { offer_ = offer; }
+  /// What the last gate brought.
+  StepPlan::Gate gate(int micro_batch, int block) const;
+  /// The dispatch will be done in `slices` of `tiles_per_slice` tiles.
+  void cut(int micro_batch, int block, std::int64_t tiles_per_slice, int slices);
+
   double loss() const { return loss_; }
   const Conservation& conservation() const { return conservation_; }
   /// Calls back for every gate of the iteration so far: (micro-batch, load).
@@ -61,7 +69,10 @@ class OperatorRunner {
   device::Matrix<float> gradient(const Call& call, Parameter p) const {
     return engine_.parameters.gradient(call.block, p);
   }
-  const device::RowMap& map(const Call& call) const { return maps_.at({call.micro_batch, call.block}); }
+  const device::RowMap& map(const Call& call) const {
+    const Dispatch& d = dispatches_.at({call.micro_batch, call.block});
+    return call.instruction.slice < 0 ? d.whole : d.slices[static_cast<std::size_t>(call.instruction.slice)];
+  }
   const device::Group& expert_group(const Instruction& instruction) const;
   std::int64_t sequence(int micro_batch, std::int64_t position) const;
 
@@ -81,6 +92,7 @@ class OperatorRunner {
   Seconds gate(const Call& call);
   Seconds dispatch_forward(const Call& call);
   Seconds dispatch_backward(const Call& call);
+  void sum_slices(const Call& call);
   Seconds combine_forward(const Call& call);
   Seconds combine_backward(const Call& call);
   void experts_forward(const Call& call);
@@ -94,8 +106,16 @@ class OperatorRunner {
   Engine& engine_;
   std::span<const StageBlock> blocks_;
   LaneTimer& timer_;
-  std::vector<std::vector<OperatorRow>> tables_;  // per block
-  std::map<std::pair<int, int>, device::RowMap> maps_;
+  std::array<std::vector<std::vector<OperatorRow>>, 2> tables_;  // whole, in slices: per block
+  /// Where the rows of one (micro-batch, block) go.
+  struct Dispatch {
+    GateTable table;
+    std::vector<Offer> offers;
+    device::RowMap whole;
+    std::vector<device::RowMap> slices;
+  };
+  std::map<std::pair<int, int>, Dispatch> dispatches_;
+  Offer offer_;
   std::vector<std::pair<int, GateLoad>> gate_loads_;
   Conservation conservation_;
   std::int64_t iteration_ = 0;

@@ -21,13 +21,34 @@ using device::Transpose;
 
 namespace {
 
-double max_over_mean(Matrix<const std::int64_t> table) {
-  const std::int64_t members = table.rows, local = table.cols / members;
-  std::vector<std::int64_t> rows(members, 0);
-  for (std::int64_t source = 0; source < members; ++source)
-    for (std::int64_t e = 0; e < table.cols; ++e) rows[e / local] += table.row(source)[e];
-  const auto total = static_cast<double>(std::accumulate(rows.begin(), rows.end(), std::int64_t{0}));
-  return static_cast<double>(*std::max_element(rows.begin(), rows.end())) * static_cast<double>(members) / total;
+double max_over_mean(const GateTable& table) {
+  std::int64_t most = 0, total = 0;
+  for (int member = 0; member < table.members; ++member) {
+    const std::int64_t rows = all_rows(table, member).rows;
+    most = std::max(most, rows);
+    total += rows;
+  }
+  return static_cast<double>(most) * static_cast<double>(table.members) / static_cast<double>(total);
+}
+
+/// Numbers that a member adds to its rows per expert.
+constexpr std::int64_t offer_numbers = 7;
+
+void pack(const Offer& offer, std::int64_t* to) {
+  const Budget& b = offer.budget;
+  to[0] = b.forward.value;
+  to[1] = b.held.value;
+  to[2] = b.ready.value;
+  to[3] = b.backward.value;
+  to[4] = b.host.value;
+  to[5] = static_cast<std::int64_t>(offer.offloaded.bits());
+  to[6] = static_cast<std::int64_t>(offer.quantized.bits());
+}
+
+Offer unpack(const std::int64_t* from) {
+  return {{Bytes(from[0]), Bytes(from[1]), Bytes(from[2]), Bytes(from[3]), Bytes(from[4])},
+          TensorSet::of_bits(static_cast<unsigned long long>(from[5])),
+          TensorSet::of_bits(static_cast<unsigned long long>(from[6]))};
 }
 
 /// A fault: the first two local experts use each other's weights.
@@ -61,17 +82,20 @@ Seconds OperatorRunner::gate(const Call& call) {
 
   // 1. this rank's choices, imposed by the workload
   const std::vector<std::int32_t> choices = imposed_choices(call);
-  std::vector<std::int64_t> mine(experts + 2, 0);
+  const std::int64_t numbers = experts + offer_numbers;
+  std::vector<std::int64_t> mine(numbers, 0);
   for (const std::int32_t e : choices) ++mine[e];
-  mine[experts] = (engine_.arena.cap() - engine_.arena.ledger().live()).value;
+  pack(offer_, mine.data() + experts);
 
-  // 2. the group's table: rows per expert, free bytes, free host bytes
-  std::vector<std::int64_t> gathered(group.size() * (experts + 2));
+  // 2. the group's table: rows per expert, and what each member can afford
+  std::vector<std::int64_t> gathered(group.size() * numbers);
   const device::Interval interval = device::all_gather(timer_.clock(), group, mine, gathered, call.ready);
   timer_.waits_for(LaneTimer::Waits::collective);
-  std::vector<std::int64_t> table(group.size() * experts);
-  for (int i = 0; i < group.size(); ++i)
-    std::copy_n(gathered.begin() + i * (experts + 2), experts, table.begin() + i * experts);
+  Dispatch d{{std::vector<std::int64_t>(group.size() * experts), group.size(), experts}, {}, {}, {}};
+  for (int i = 0; i < group.size(); ++i) {
+    std::copy_n(gathered.begin() + i * numbers, experts, d.table.rows.begin() + i * experts);
+    d.offers.push_back(unpack(gathered.data() + i * numbers + experts));
+  }
 
   // 3. what is known without messages must agree with what they say: check the next member's row
   const int next = (group.rank() + 1) % group.size();
@@ -84,16 +108,24 @@ Seconds OperatorRunner::gate(const Call& call) {
     setup_.routing.rows_per_expert({iteration_, call.where.layer, sequence(call.micro_batch, j) + shift}, rows);
     for (std::int64_t e = 0; e < experts; ++e) expected[e] += rows[e];
   }
-  ensure(std::equal(expected.begin(), expected.end(), table.begin() + next * experts),
+  ensure(std::equal(expected.begin(), expected.end(), d.table.rows.begin() + next * experts),
          "gate table: rows per expert of rank {} differ from the workload's (iteration {}, layer {}, micro-batch {})",
          group.world_ranks()[next], iteration_, call.where.layer, call.micro_batch);
 
-  const Matrix<const std::int64_t> loads{table.data(), group.size(), experts};
-  maps_[{call.micro_batch, call.block}] =
-      device::make_row_map({choices.data(), context.local_tokens(), k}, loads, group.rank());
-  gate_loads_.push_back({call.micro_batch, {max_over_mean(loads)}});
+  d.whole = device::make_row_map({choices.data(), context.local_tokens(), k},
+                                 {d.table.rows.data(), group.size(), experts}, group.rank());
+  gate_loads_.push_back({call.micro_batch, {max_over_mean(d.table)}});
+  dispatches_[{call.micro_batch, call.block}] = std::move(d);
   conservation_.tokens += context.local_tokens();
   return interval.end;
+}
+
+void OperatorRunner::cut(int micro_batch, int block, std::int64_t tiles_per_slice, int slices) {
+  Dispatch& d = dispatches_.at({micro_batch, block});
+  for (int j = 0; j < slices; ++j)
+    d.slices.push_back(device::make_row_map(d.whole.choice_matrix(),
+                                            {d.table.rows.data(), d.table.members, d.table.experts},
+                                            engine_.communicators.expert_forward.rank(), Slice{tiles_per_slice, j}));
 }
 
 Seconds OperatorRunner::exchange(const Call& call, const device::RowExchange& x, Seconds ready) {
@@ -171,7 +203,11 @@ Seconds OperatorRunner::dispatch_backward(const Call& call) {
                    end);
   }
   return timer_.compute(end, [&] {
-    ops::sum_rows(stream, t(alone ? Tensor::d_fc1_input : Tensor::sent_rows), m.position_matrix(),
+    const Matrix<float> rows = t(alone ? Tensor::d_fc1_input : Tensor::sent_rows);
+    if (call.instruction.slice >= 0)
+      ops::scatter_rows(stream, rows, m.row_of_sent.data(), t(Tensor::d_sent_rows));
+    else
+      ops::sum_rows(stream, rows, m.position_matrix(),
                   t(Tensor::d_mlp_norm_output), !call.instruction.allocates(Tensor::d_mlp_norm_output));
     if (weights)
       ops::scatter_values(stream, t(alone ? Tensor::d_row_weight : Tensor::slot_weight), m.slot_of_sent.data(),
@@ -179,38 +215,56 @@ Seconds OperatorRunner::dispatch_backward(const Call& call) {
   });
 }
 
+void OperatorRunner::sum_slices(const Call& call) {
+  ops::sum_rows(timer_.stream(), tensor(call, Tensor::d_sent_rows), map(call).position_matrix(),
+                tensor(call, Tensor::d_mlp_norm_output), !call.instruction.allocates(Tensor::d_mlp_norm_output));
+}
+
 Seconds OperatorRunner::combine_forward(const Call& call) {
   device::Stream& stream = timer_.stream();
   const device::RowMap& m = map(call);
   const BlockContext& context = call.where.context;
+  const bool alone = context.expert_parallel == 1, sliced = call.instruction.slice >= 0;
+  const bool reorders = !alone && context.local_experts() > 1;
   const auto t = [&](Tensor name) { return tensor(call, name); };
-  if (context.expert_parallel == 1)
+  if (alone && !sliced)
     return timer_.compute(call.ready, [&] { ops::copy(stream, t(Tensor::expert_output), t(Tensor::returned_rows)); });
-  const bool reorders = context.local_experts() > 1;
   Seconds end = call.ready;
   if (reorders)
     end = timer_.compute(end, [&] {
       ops::gather_rows(stream, t(Tensor::expert_output), m.expert_order.data(), t(Tensor::received_rows));
     });
-  return exchange(call,
-                  {t(reorders ? Tensor::received_rows : Tensor::expert_output), m.received_rows,
-                   t(Tensor::returned_rows), m.sent_rows},
-                  end);
+  const Tensor back = sliced ? Tensor::sent_rows : Tensor::returned_rows;
+  if (!alone)
+    end = exchange(call,
+                   {t(reorders ? Tensor::received_rows : Tensor::expert_output), m.received_rows, t(back), m.sent_rows},
+                   end);
+  if (!sliced) return end;
+  return timer_.compute(end, [&] {
+    ops::scatter_rows(stream, t(alone ? Tensor::expert_output : back), m.row_of_sent.data(), t(Tensor::returned_rows));
+  });
 }
 
 Seconds OperatorRunner::combine_backward(const Call& call) {
   device::Stream& stream = timer_.stream();
   const device::RowMap& m = map(call);
   const BlockContext& context = call.where.context;
+  const bool alone = context.expert_parallel == 1, sliced = call.instruction.slice >= 0;
+  const bool reorders = !alone && context.local_experts() > 1;
   const auto t = [&](Tensor name) { return tensor(call, name); };
-  if (context.expert_parallel == 1)
+  if (alone && !sliced)
     return timer_.compute(call.ready,
                           [&] { ops::copy(stream, t(Tensor::d_returned_rows), t(Tensor::d_expert_output)); });
-  const bool reorders = context.local_experts() > 1;
-  const Seconds end = exchange(call,
-                               {t(Tensor::d_returned_rows), m.sent_rows,
-                                t(reorders ? Tensor::received_rows : Tensor::d_expert_output), m.received_rows},
-                               call.ready);
+  const Tensor out = sliced ? Tensor::sent_rows : Tensor::d_returned_rows;
+  Seconds end = call.ready;
+  if (sliced)
+    end = timer_.compute(end, [&] {
+      ops::gather_rows(stream, t(Tensor::d_returned_rows), m.row_of_sent.data(), t(alone ? Tensor::d_expert_output : out));
+    });
+  if (alone) return end;
+  end = exchange(call,
+                 {t(out), m.sent_rows, t(reorders ? Tensor::received_rows : Tensor::d_expert_output), m.received_rows},
+                 end);
   if (!reorders) return end;
   return timer_.compute(end, [&] {
     ops::scatter_rows(stream, t(Tensor::received_rows), m.expert_order.data(), t(Tensor::d_expert_output));
@@ -325,7 +379,7 @@ void OperatorRunner::drain(int micro_batch, int block, const Instruction& instru
   const device::RowMap& m = map(call);
   const bool to_experts = (instruction.op == Op::dispatch) == (instruction.pass == PassKind::forward);
   const bool weights = instruction.op == Op::dispatch && !context.weights_at_combine();
-  const std::int64_t h = context.shape.hidden_size, sent = m.tokens * m.choices_per_token, received = m.rows();
+  const std::int64_t h = context.shape.hidden_size, sent = m.rows_sent(), received = m.rows();
   const std::int64_t out = to_experts ? sent : received, in = to_experts ? received : sent;
   scratch_out_.resize(std::max<std::size_t>(scratch_out_.size(), out * (h + 1)));
   scratch_in_.resize(std::max<std::size_t>(scratch_in_.size(), in * (h + 1)));

@@ -42,6 +42,8 @@ device::TimeModel::Message MachineTime::message(Bytes bytes, int from, int to) c
   return {m.occupied, m.latency};
 }
 
+Seconds MachineTime::copy(Bytes bytes) const { return copy_seconds(machine_, bytes); }
+
 RunContext make_context(const Case& c, const Session& session, const RoutingSource& routing,
                         const device::TimeModel* time) {
   RunContext context{
@@ -54,18 +56,46 @@ RunContext make_context(const Case& c, const Session& session, const RoutingSour
   return context;
 }
 
-std::optional<std::string> infeasibility(const Case& c, const Schedule& schedule, const Policy& policy) {
-  if (!policy.obeys_cap()) return std::nullopt;
-  const Grid grid(c.grid);
-  for (int stage = 0; stage < grid.pipeline(); ++stage) {
-    const std::vector<StageBlock> blocks = stage_blocks(stage_setup(c), stage);
-    StepPlan plan(blocks, policy);
-    const ByteLedger peak =
-        forecast_memory(plan, schedule[stage], rank_elements(blocks, grid), c.memory.alignment,
-                        [&c](int, const StageBlock& b) { return balanced_rows(b.context, c.provisioning.margin); });
-    if (peak.peak() > c.memory.cap)
+StepPlan::Setup step_setup(const Case& c, const Schedule& schedule, int stage, double load) {
+  const auto blocks = stage_blocks(stage_setup(c), stage);
+  return {blocks,
+          schedule[static_cast<std::size_t>(stage)],
+          rank_elements(blocks, Grid(c.grid)),
+          {c.memory.alignment, c.memory.cap, c.memory.host_cap, c.machine.shared_memory},
+          c.machine,
+          load};
+}
+
+Bytes least_cap(const Case& c, const StepPlan& plan) {
+  ByteLedger fixed(c.memory.alignment);
+  add_static_memory(fixed, plan.elements(), c.model.bytes_per_element);
+  Bytes need = plan.memory().forecast();
+  for (const GroupElements& group : plan.elements())
+    need = std::max(need, fixed.live() + round_up(reduction_buffer(group), c.memory.alignment));
+  return need;
+}
+
+std::optional<std::string> infeasibility(const Case& c, const Schedule& schedule, std::string_view name) {
+  const auto policy = make_policy(name, c.provisioning.options);
+  if (!policy->obeys_cap()) return std::nullopt;
+  for (int stage = 0; stage < Grid(c.grid).pipeline(); ++stage) {
+    StepPlan plan(step_setup(c, schedule, stage, c.provisioning.margin), *policy);
+    if (policy->adapts()) {
+      const Bytes need = least_cap(c, plan);
+      if (need <= c.memory.cap) continue;
+      return fmt::format(
+          "stage {} does not fit whatever is given up: full recompute with slices of one tile ({} rows) needs {} bytes, "
+          "{} more than memory.cap = {} bytes",
+          stage, row_tile, need.value, (need - c.memory.cap).value, c.memory.cap.value);
+    }
+    const Books books = forecast_memory(
+        plan, [&c](int, const StageBlock& b) { return balanced_rows(b.context, c.provisioning.margin); });
+    if (books.ledger().peak() > c.memory.cap)
       return fmt::format("stage {} does not fit at {} x balanced load: {} exceeds memory.cap = {:.3f} MiB", stage,
-                         c.provisioning.margin, memory_arithmetic(peak), mebibytes(c.memory.cap));
+                         c.provisioning.margin, memory_arithmetic(books.ledger()), mebibytes(c.memory.cap));
+    if (books.host().peak() > c.memory.host_cap)
+      return fmt::format("stage {} offloads {:.3f} MiB at {} x balanced load: more than memory.host_cap = {:.3f} MiB",
+                         stage, mebibytes(books.host().peak()), c.provisioning.margin, mebibytes(c.memory.host_cap));
   }
   return std::nullopt;
 }
@@ -73,8 +103,8 @@ std::optional<std::string> infeasibility(const Case& c, const Schedule& schedule
 PolicyRunner::PolicyRunner(const RunContext& context, std::string policy)
     : context_(context),
       name_(std::move(policy)),
-      primary_(make_policy(name_)),
-      fallback_(make_policy(context.run_case.provisioning.fallback)),
+      primary_(make_policy(name_, context.run_case.provisioning.options)),
+      fallback_(make_policy(context.run_case.provisioning.fallback, context.run_case.provisioning.options)),
       clock_(context.time_model) {
   const Coordinates here = Grid(context.run_case.grid).coordinates(context.session.rank());
   blocks_ = stage_blocks(stage_setup(context.run_case), here.pipeline);
@@ -90,16 +120,19 @@ void PolicyRunner::build(bool conservative) {
   executor_.reset();
   plan_.reset();
   engine_.reset();
-  const Policy& policy = conservative ? *fallback_ : *primary_;
+  Policy& policy = conservative ? *fallback_ : *primary_;
+  const int stage = Grid(context_.run_case.grid).coordinates(context_.session.rank()).pipeline;
   device::ArenaOptions memory;
   memory.cap = policy.obeys_cap() ? context_.run_case.memory.cap : no_cap;
   memory.alignment = context_.run_case.memory.alignment;
   memory.poison_freed |= context_.rehearsal;
-  engine_ = std::make_unique<Engine>(context_.run_case, blocks_, memory);
-  plan_ = std::make_unique<StepPlan>(blocks_, policy);
-  const auto& order = context_.schedule[engine_->communicators.here.pipeline];
+  engine_ = std::make_unique<Engine>(context_.run_case, blocks_, memory, clock_);
+  StepPlan::Setup setup =
+      step_setup(context_.run_case, context_.schedule, stage, context_.run_case.provisioning.margin);
+  setup.limits.cap = memory.cap;
+  plan_ = std::make_unique<StepPlan>(std::move(setup), policy);
   executor_ = std::make_unique<Executor>(Executor::Setup{context_.run_case, context_.routing, context_.node_of_rank,
-                                                         order, context_.watchdog},
+                                                         context_.watchdog},
                                          *engine_, *plan_, clock_);
 }
 
@@ -115,9 +148,12 @@ void PolicyRunner::warm_up() {
 
 /// Notes the peaks of this life of the rank before it ends.
 void PolicyRunner::retire() {
+  cache_ = primary_->cache();
   mine_.peak.include(engine_->arena.ledger());
   mine_.predicted_activation_peak =
-      std::max(mine_.predicted_activation_peak.value_or(Bytes(0)), executor_->books().activation_peak());
+      std::max(mine_.predicted_activation_peak.value_or(Bytes(0)), executor_->books().ledger().activation_peak());
+  if (!context_.run_case.machine.shared_memory)
+    mine_.peak_host_bytes = std::max(mine_.peak_host_bytes.value_or(Bytes(0)), engine_->host_arena.ledger().peak());
   mine_.reserved_bytes = std::max(mine_.reserved_bytes.value_or(Bytes(0)), engine_->arena.reserved());
 }
 
@@ -139,7 +175,7 @@ PolicyRun PolicyRunner::run() {
   const Case& c = context_.run_case;
   PolicyRun result;
   result.policy = name_;
-  result.infeasible = infeasibility(c, context_.schedule, *primary_);
+  result.infeasible = infeasibility(c, context_.schedule, name_);
   if (result.infeasible) return result;
 
   RestartProtocol protocol({c.provisioning.calm_imbalance, static_cast<int>(c.provisioning.calm_iterations)});
@@ -169,7 +205,7 @@ PolicyRun PolicyRunner::run() {
                         c.provisioning.fallback, record.oom->rank, record.oom->operator_name));
         break;
       }
-      if (const auto unfit = infeasibility(c, context_.schedule, *fallback_)) {
+      if (const auto unfit = infeasibility(c, context_.schedule, c.provisioning.fallback)) {
         result.reasons.push_back(
             fmt::format("iteration {} ran out of memory and there is nothing to fall back to: {} {}", iteration,
                         c.provisioning.fallback, *unfit));
@@ -204,9 +240,10 @@ void PolicyRunner::show_progress(std::int64_t iteration) const {
 PolicyRun PolicyRunner::gather(PolicyRun run) const {
   struct Flat {
     PeakBytes peak;
-    Bytes predicted, reserved;
+    Bytes predicted, reserved, host_peak;
+    CacheCounts cache;
     char host[64];
-  } flat{mine_.peak, *mine_.predicted_activation_peak, *mine_.reserved_bytes, {}};
+  } flat{mine_.peak, *mine_.predicted_activation_peak, *mine_.reserved_bytes, mine_.peak_host_bytes.value_or(Bytes(-1)), cache_, {}};
   context_.session.host().copy(flat.host, sizeof flat.host - 1);
   const int world = context_.session.world(), rank = context_.session.rank();
   const std::size_t n = mine_.iterations.size();
@@ -217,6 +254,7 @@ PolicyRun PolicyRunner::gather(PolicyRun run) const {
   MPI_Gather(mine_.iterations.data(), row, MPI_BYTE, all.data(), row, MPI_BYTE, 0, MPI_COMM_WORLD);
   if (rank != 0) return run;
   const Grid grid(context_.run_case.grid);
+  CacheCounts cache;
   for (int r = 0; r < world; ++r) {
     const Coordinates at = grid.coordinates(r);
     RankRecord record;
@@ -230,10 +268,15 @@ PolicyRun PolicyRunner::gather(PolicyRun run) const {
     record.peak = flats[r].peak;
     record.predicted_activation_peak = flats[r].predicted;
     record.reserved_bytes = flats[r].reserved;
+    if (flats[r].host_peak >= Bytes(0)) record.peak_host_bytes = flats[r].host_peak;
+    cache.lookups += flats[r].cache.lookups;
+    cache.hits += flats[r].cache.hits;
     const auto first = all.begin() + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(r) * n);
     record.iterations.assign(first, first + static_cast<std::ptrdiff_t>(n));
     run.ranks.push_back(std::move(record));
   }
+  if (cache.lookups > 0)
+    run.plan_cache_hit_rate = static_cast<double>(cache.hits) / static_cast<double>(cache.lookups);
   return run;
 }
 

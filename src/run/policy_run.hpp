@@ -31,6 +31,7 @@ class MachineTime final : public device::TimeModel {
   Seconds compute(device::Work work) const override;
   Seconds all_to_all(std::span<const Bytes> received, std::span<const int> ranks) const override;
   Message message(Bytes bytes, int from, int to) const override;
+  Seconds copy(Bytes bytes) const override;
 
  private:
   const MachineProfile& machine_;
@@ -40,8 +41,15 @@ class MachineTime final : public device::TimeModel {
 RunContext make_context(const Case& c, const Session& session, const RoutingSource& routing,
                         const device::TimeModel* time);
 
-/// Balanced load times the case's margin: does the policy fit on every stage? Empty, or why not, with the arithmetic.
-std::optional<std::string> infeasibility(const Case& c, const Schedule& schedule, const Policy& policy);
+/// What a stage's plan is made from; static policies prepare for `load` x balance.
+StepPlan::Setup step_setup(const Case& c, const Schedule& schedule, int stage, double load);
+
+/// Least memory.cap under which a policy that adapts can run the stage at any load.
+Bytes least_cap(const Case& c, const StepPlan& plan);
+
+/// Does the policy fit on every stage: a static one at balanced load times the case's margin, one that adapts with its
+/// least treatment at the worst load? Empty, or why not, with the arithmetic.
+std::optional<std::string> infeasibility(const Case& c, const Schedule& schedule, std::string_view policy);
 
 /// Runs iterations 0 .. n-1 of one policy. Collective over the world. The result's rank records are complete on rank 0.
 class PolicyRunner {
@@ -70,6 +78,7 @@ class PolicyRunner {
   std::unique_ptr<StepPlan> plan_;
   std::unique_ptr<Executor> executor_;
   Snapshot snapshot_;
+  CacheCounts cache_;
   RankRecord mine_;
   Seconds job_time_;  ///< all iterations as charged, and restarts
   std::optional<Seconds> measured_restart_;

@@ -76,17 +76,19 @@ Case tiny_case(const Case& full) {
   return tiny;
 }
 
-/// Largest stage's need at the load that shall just fit.
-Bytes tight_cap(const Case& tiny, const Schedule& schedule, const Policy& policy) {
-  const Grid grid(tiny.grid);
+/// Largest stage's need at the load that shall just fit; of a policy that adapts, the least it can do with.
+Bytes tight_cap(const Case& tiny, const Schedule& schedule, std::string_view name) {
+  const auto policy = make_policy(name, tiny.provisioning.options);
   Bytes cap;
-  for (int stage = 0; stage < grid.pipeline(); ++stage) {
-    const auto blocks = stage_blocks(stage_setup(tiny), stage);
-    StepPlan plan(blocks, policy);
-    cap =
-        std::max(cap, forecast_memory(plan, schedule[stage], rank_elements(blocks, grid), tiny.memory.alignment,
-                                      [](int, const StageBlock& b) { return balanced_rows(b.context, load_that_fits); })
-                          .peak());
+  for (int stage = 0; stage < Grid(tiny.grid).pipeline(); ++stage) {
+    StepPlan plan(step_setup(tiny, schedule, stage, load_that_fits), *policy);
+    cap = std::max(cap, policy->adapts() ? least_cap(tiny, plan)
+                                         : forecast_memory(plan,
+                                                           [](int, const StageBlock& b) {
+                                                             return balanced_rows(b.context, load_that_fits);
+                                                           })
+                                               .ledger()
+                                               .peak());
   }
   return cap;
 }
@@ -259,7 +261,7 @@ std::vector<std::string> verify(const Case& c, const Session& session, Watchdog&
   for (const std::string& name : policies) {
     tiny.provisioning.fallback = "oracle";
     tiny.provisioning.margin = 1.0;
-    tiny.memory.cap = tight_cap(tiny, context.schedule, *make_policy(name));
+    tiny.memory.cap = tight_cap(tiny, context.schedule, name);
     PolicyRunner runner(context, name);
     const PolicyRun run = runner.run();
     std::string fault;

@@ -1,5 +1,6 @@
 #include "device/ops/rows.hpp"
 
+#include <algorithm>
 #include <cstring>
 
 #include "device/ops/blocks.hpp"
@@ -63,7 +64,7 @@ struct SlotSum {
 void gather_rows(Stream& stream, Matrix<const float> src, const std::int32_t* index, Matrix<float> dst) {
   expect_shape("gather_rows: src", src, src.rows, dst.cols);
   const auto row_bytes = static_cast<std::size_t>(value_bytes(src.cols).value);
-  const Work work{{}, index_bytes(dst.rows) + src.bytes() + dst.bytes()};
+  const Work work{{}, index_bytes(dst.rows) + std::min(src.bytes(), dst.bytes()) + dst.bytes()};
   stream.parallel_for(
       "gather_rows", dst.rows, work,
       KOKKOS_LAMBDA(std::int64_t i) { std::memcpy(dst.row(i), src.row(index[i]), row_bytes); });
@@ -72,7 +73,7 @@ void gather_rows(Stream& stream, Matrix<const float> src, const std::int32_t* in
 void scatter_rows(Stream& stream, Matrix<const float> src, const std::int32_t* index, Matrix<float> dst) {
   expect_shape("scatter_rows: dst", dst, src.rows, src.cols);
   const auto row_bytes = static_cast<std::size_t>(value_bytes(src.cols).value);
-  const Work work{{}, index_bytes(src.rows) + src.bytes() + dst.bytes()};
+  const Work work{{}, index_bytes(src.rows) + src.bytes() + src.bytes()};
   stream.parallel_for(
       "scatter_rows", src.rows, work,
       KOKKOS_LAMBDA(std::int64_t i) { std::memcpy(dst.row(index[i]), src.row(i), row_bytes); });

@@ -7,9 +7,10 @@
 
 namespace spillway::device::ops {
 
-/// dst[i] = src[index[i]]; dst [n, h], src [any, h], n indices. Charges index + src + dst.
+/// dst[i] = src[index[i]]; dst [n, h], src [any, h], n indices. Charges index + dst + what is read of src: all of it, or
+/// n rows where it has more.
 void gather_rows(Stream& stream, Matrix<const float> src, const std::int32_t* index, Matrix<float> dst);
-/// dst[index[i]] = src[i]; src and dst [n, h], index a permutation. Charges index + src + dst.
+/// dst[index[i]] = src[i]; src [n, h], dst [any, h], no index twice. Charges index + src + n rows written.
 void scatter_rows(Stream& stream, Matrix<const float> src, const std::int32_t* index, Matrix<float> dst);
 
 /// The same for single numbers, whatever the shapes: element i of dst is element index[i] of src, n = dst.size().

@@ -6,7 +6,7 @@ namespace {
 
 class Keep : public Policy {
  public:
-  Mitigations decide(const Situation&) const override { return {TensorSet::all()}; }
+  Mitigations decide(const Situation&) override { return Mitigations::keep_all(); }
 };
 
 class Oracle final : public Keep {
@@ -16,7 +16,7 @@ class Oracle final : public Keep {
 
 }  // namespace
 
-std::unique_ptr<Policy> make_keep() { return std::make_unique<Keep>(); }
-std::unique_ptr<Policy> make_oracle() { return std::make_unique<Oracle>(); }
+std::unique_ptr<Policy> make_keep(const PolicyOptions&) { return std::make_unique<Keep>(); }
+std::unique_ptr<Policy> make_oracle(const PolicyOptions&) { return std::make_unique<Oracle>(); }
 
 }  // namespace spillway

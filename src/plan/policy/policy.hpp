@@ -1,45 +1,101 @@
 #pragma once
-// The seam for provisioning policies: a pure decision about which tensors a block keeps for its backward pass.
+// The seam for provisioning policies: a pure decision about what becomes of a block's tensors between its forward and its
+// backward pass.
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "workload/shape/operator_table.hpp"
+#include "plan/cost/machine_profile.hpp"
+#include "plan/policy/options.hpp"
+#include "plan/program/stage_memory.hpp"
+#include "workload/shape/slices.hpp"
 
 namespace spillway {
 
-/// What a policy may know when it decides about one block of one micro-batch. It never sees a clock.
-struct Situation {
-  BlockKind kind;
-  const BlockContext& context;
-  int micro_batch = 0;
+/// What every member of an expert group says at the gate, beside its rows per expert: limits that its share of the
+/// group's choice must keep, and what it can no longer take back.
+struct Offer {
+  Budget budget;
+  TensorSet offloaded, quantized;  ///< before the gate, for good
 };
 
-/// The decision: tensors that may stay in device memory from forward to backward; the rest is recomputed.
-struct Mitigations {
-  TensorSet keep;
+/// Rows of a block's experts on this rank as earlier micro-batches of the run had them, newest last.
+class LoadHistory {
+ public:
+  void observe(int block, ExpertRows rows) { rows_[static_cast<std::size_t>(block)].push_back(rows); }
+  explicit LoadHistory(std::size_t blocks) : rows_(blocks) {}
+  std::span<const ExpertRows> of(int block) const { return rows_[static_cast<std::size_t>(block)]; }
+
+ private:
+  std::vector<std::vector<ExpertRows>> rows_;
+};
+
+/// What a policy may know when it decides about one block of one micro-batch. It never sees a clock.
+struct Situation {
+  const StageBlock& block;
+  int index = 0;  ///< of the block on its stage
+  int micro_batch = 0;
+  std::int64_t iteration = 0;
+  const StageMemory& books;
+  Budget budget;  ///< keeps the rest of the iteration possible
+  Bytes alignment;
+  const MachineProfile& machine;
+  const LoadHistory& history;
+  // after the gate; before it, and in blocks without one, null
+  const Mitigations* before = nullptr;  ///< decided before the gate
+  const GateTable* table = nullptr;
+  std::span<const Offer> offers;  ///< [members]
+  int member = 0;                 ///< of this rank in the expert group
+};
+
+/// What a policy may prepare for: the stage it will decide about.
+struct StageFacts {
+  std::span<const StageBlock> blocks;
+  std::span<const Task> order;
+  const StageMemory& books;  ///< at the start of an iteration
+  Bytes alignment;
+  const MachineProfile& machine;
+  double load = 1;  ///< x balance: what a static plan has to fit
+};
+
+struct CacheCounts {
+  std::int64_t lookups = 0, hits = 0;
 };
 
 class Policy {
  public:
   virtual ~Policy() = default;
-  virtual Mitigations decide(const Situation& situation) const = 0;
+  /// Once before the first decision of every life of a rank.
+  virtual void prepare(const StageFacts&) {}
+  /// Asked before the forward pass of every block, and again after its gate. What was not kept before the gate stays as it
+  /// was decided. A choice that adds or drops a collective (slices, fc1_input recomputed) must be a function of the table
+  /// and the offers alone, or of nothing.
+  virtual Mitigations decide(const Situation& situation) = 0;
   /// False for a reference that may use more memory than the cap.
   virtual bool obeys_cap() const { return true; }
+  /// True where it fits whatever the loads are, as long as the least treatment fits at the worst; false where a static
+  /// plan has to fit at the load it is prepared for.
+  virtual bool adapts() const { return false; }
+  /// False where quantized tensors make gradients inexact.
+  virtual bool exact() const { return true; }
+  virtual CacheCounts cache() const { return {}; }
 };
 
 /// One line per policy: the only place that knows them all.
 struct PolicyEntry {
   std::string_view name;
   std::string_view meaning;
-  std::unique_ptr<Policy> (*make)();
+  std::unique_ptr<Policy> (*make)(const PolicyOptions&);
+  bool ranked = true;  ///< false for references that no real system could be
 };
 std::span<const PolicyEntry> policy_table();
 
 std::vector<std::string> policy_names();
 /// Throws InputError that lists the names when there is no such policy.
-std::unique_ptr<Policy> make_policy(std::string_view name);
+const PolicyEntry& find_policy(std::string_view name);
+std::unique_ptr<Policy> make_policy(std::string_view name, const PolicyOptions& options = {});
 
 }  // namespace spillway

@@ -6,17 +6,17 @@ namespace {
 
 class Selective final : public Policy {
  public:
-  Mitigations decide(const Situation&) const override {
+  Mitigations decide(const Situation&) override {
     TensorSet keep = TensorSet::all();
     for (const Tensor t : {Tensor::attention_norm_output, Tensor::mlp_norm_output, Tensor::final_norm_output,
                            Tensor::mlp_fc2_input, Tensor::fc2_input})
       keep.erase(t);
-    return {keep};
+    return {keep, {}, {}, 0};
   }
 };
 
 }  // namespace
 
-std::unique_ptr<Policy> make_selective() { return std::make_unique<Selective>(); }
+std::unique_ptr<Policy> make_selective(const PolicyOptions&) { return std::make_unique<Selective>(); }
 
 }  // namespace spillway

@@ -3,139 +3,167 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <optional>
+#include <array>
 
 #include "base/error.hpp"
+#include "plan/program/backward_order.hpp"
+#include "plan/program/lifetimes.hpp"
 
 namespace spillway {
 namespace {
 
-using Table = std::vector<OperatorRow>;
+/// Tensors that come into backward from the next block, and leave for the previous one.
+bool d_residual_comes_in(BlockKind kind) { return kind != BlockKind::head && kind != BlockKind::square_loss; }
+bool d_residual_goes_out(BlockKind kind) { return kind != BlockKind::embedding && kind != BlockKind::synthetic_input; }
 
-bool contains(const std::vector<Tensor>& list, Tensor t) {
-  return std::find(list.begin(), list.end(), t) != list.end();
+/// The forward pass in order, a dispatch in slices repeated for each.
+std::vector<Step> forward_steps(const Table& table, int slices) {
+  std::vector<Step> steps;
+  const auto in_slices = [slices](const OperatorRow& row) { return slices > 0 && runs_in_slices(row.op); };
+  for (auto row = table.begin(); row != table.end();) {
+    const auto end = std::find_if(row, table.end(), [&](const OperatorRow& r) { return in_slices(r) != in_slices(*row); });
+    const int repeats = in_slices(*row) ? slices : 1;
+    for (int slice = 0; slice < repeats; ++slice)
+      for (auto r = row; r != end; ++r)
+        if (!r->forward.reads.empty() || !r->forward.writes.empty())
+          steps.push_back({&*r, PassKind::forward, false, in_slices(*r) ? slice : -1});
+    row = end;
+  }
+  return steps;
 }
 
-/// A step of a pass before its memory is planned.
-struct Step {
-  const OperatorRow* row;
-  PassKind direction;
-  bool recompute;  ///< a forward pass repeated inside backward
-  const Pass& pass() const { return direction == PassKind::forward ? row->forward : row->backward; }
+std::size_t gate_index(const std::vector<Step>& steps) {
+  const auto gate = std::find_if(steps.begin(), steps.end(), [](const Step& s) { return s.row->op == Op::gate; });
+  return static_cast<std::size_t>(gate - steps.begin());
+}
+
+/// What is saved, in which form.
+struct Saved {
+  TensorSet kept, offloaded, quantized;
 };
 
-/// Orders the backward pass: every operator's backward from last to first, each preceded by the forward passes that
-/// bring back what it misses.
-class BackwardOrder {
- public:
-  BackwardOrder(const Table& table, TensorSet keep) : table_(table), available_(keep) {
-    available_.insert(Tensor::block_input);
-    for (const OperatorRow& row : table)
-      for (const Tensor t : row.forward.writes) forward_tensors_.insert(t);
-    forward_tensors_.insert(Tensor::block_input);
+Saved saved(const TensorSet& used, const Mitigations& m) {
+  TensorSet moved = m.offload | m.quantize;
+  return {used - moved, used & m.offload, used & m.quantize};
+}
+
+/// Everything the mitigations save, without the experts' side where it lives in slices.
+TensorSet available(const Mitigations& m, bool sliced) {
+  TensorSet set = m.available();
+  set.insert(Tensor::block_input);
+  if (sliced)
+    for (std::size_t t = 0; t < tensor_count; ++t)
+      if (lives_in_slices(static_cast<Tensor>(t))) set.erase(static_cast<Tensor>(t));
+  return set;
+}
+
+/// `after` with everything that the program before the gate has already decided for good.
+Mitigations refine(const Mitigations& after, const Saved& before, const TensorSet& settled) {
+  Mitigations m = after;
+  for (std::size_t i = 0; i < tensor_count; ++i) {
+    const auto t = static_cast<Tensor>(i);
+    if (!settled.contains(t) || before.kept.contains(t)) continue;
+    m.set(t, before.offloaded.contains(t)   ? Treatment::offload
+             : before.quantized.contains(t) ? Treatment::quantize
+                                            : Treatment::recompute);
   }
+  return m;
+}
 
-  std::vector<Step> run() {
-    for (auto row = table_.rbegin(); row != table_.rend(); ++row) {
-      if (row->backward.reads.empty() && row->backward.writes.empty()) continue;
-      for (const Tensor t : row->backward.reads) provide(t);
-      steps_.push_back({&*row, PassKind::backward, false});
-    }
-    return steps_;
-  }
-  /// Tensors kept from forward that some step reads.
-  TensorSet used() const { return used_; }
-
- private:
-  void provide(Tensor t) {
-    if (!forward_tensors_.contains(t)) return;  // a gradient: made by the backward pass itself
-    if (available_.contains(t)) {
-      if (!remade_.contains(t)) used_.insert(t);
-      return;
-    }
-    const auto producer = std::find_if(table_.begin(), table_.end(),
-                                       [t](const OperatorRow& row) { return contains(row.forward.writes, t); });
-    ensure(producer != table_.end(), "no operator makes {}", name(t));
-    for (const Tensor input : producer->forward.reads) provide(input);
-    steps_.push_back({&*producer, PassKind::forward, true});
-    for (const Tensor made : producer->forward.writes) {
-      if (!available_.contains(made)) remade_.insert(made);
-      available_.insert(made);
-    }
-  }
-
-  const Table& table_;
-  TensorSet available_, remade_, used_, forward_tensors_;
-  std::vector<Step> steps_;
-};
-
-/// Plans the memory of a pass: a tensor lives from the step that writes it to the last that uses it. `live` names those
-/// that are there before, `stays` those that outlive the pass.
-std::vector<Instruction> plan_memory(const std::vector<Step>& steps, TensorSet live, TensorSet stays) {
-  const auto used_later = [&steps](std::size_t after, Tensor t) {
-    for (std::size_t i = after + 1; i < steps.size(); ++i)
-      if (contains(steps[i].pass().reads, t) || contains(steps[i].pass().writes, t)) return true;
-    return false;
-  };
+std::vector<Instruction> reloads(const TensorSet& offloaded) {
   std::vector<Instruction> list;
-  for (std::size_t i = 0; i < steps.size(); ++i) {
-    const Pass& pass = steps[i].pass();
-    Instruction instruction{steps[i].row->op, steps[i].direction, steps[i].recompute, {}, pass.scratch};
-    for (const Tensor t : pass.writes)
-      if (!live.contains(t)) {
-        live.insert(t);
-        instruction.allocate.push_back(t);
-      }
-    instruction.allocate.insert(instruction.allocate.end(), pass.scratch.begin(), pass.scratch.end());
-    std::vector<Tensor> touched = pass.reads;
-    touched.insert(touched.end(), pass.writes.begin(), pass.writes.end());
-    for (const Tensor t : touched)
-      if (live.contains(t) && !stays.contains(t) && !used_later(i, t)) {
-        live.erase(t);
-        instruction.release.push_back(t);
-      }
-    list.push_back(std::move(instruction));
+  for (std::size_t i = 0; i < tensor_count; ++i) {
+    const auto t = static_cast<Tensor>(i);
+    if (offloaded.contains(t)) list.push_back(movement(Action::reload, t));
   }
   return list;
 }
 
-std::vector<Instruction> plan_forward(const Table& table, TensorSet kept) {
-  std::vector<Step> steps;
-  steps.reserve(table.size());
-  for (const OperatorRow& row : table) steps.push_back({&row, PassKind::forward, false});
-  kept.insert(Tensor::block_output);
-  return plan_memory(steps, {Tensor::block_input}, kept);
-}
-
-std::vector<Instruction> plan_backward(const std::vector<Step>& steps, BlockKind kind, TensorSet kept) {
-  const bool d_residual_comes_in = kind != BlockKind::head && kind != BlockKind::square_loss;
-  const bool d_residual_goes_out = kind != BlockKind::embedding && kind != BlockKind::synthetic_input;
-  if (d_residual_comes_in) kept.insert(Tensor::d_residual);
-  return plan_memory(steps, kept, d_residual_goes_out ? TensorSet{Tensor::d_residual} : TensorSet{});
-}
-
 }  // namespace
 
-bool Instruction::allocates(Tensor tensor) const { return contains(allocate, tensor); }
+bool Instruction::allocates(Tensor tensor) const {
+  return std::find(allocate.begin(), allocate.end(), tensor) != allocate.end();
+}
 
-BlockProgram compile(BlockKind kind, const BlockContext& context, TensorSet keep) {
+std::string_view name(Action action) {
+  static constexpr std::array<std::string_view, 6> names = {"run",    "drop",     "offload",
+                                                            "reload", "quantize", "dequantize"};
+  return names[static_cast<std::size_t>(action)];
+}
+
+std::string_view name(const Instruction& i) { return i.action == Action::run ? name(i.op) : name(i.action); }
+
+TensorSet settled_at_gate(BlockKind kind, const BlockContext& context) {
   const Table table = operator_table(kind, context);
-  BackwardOrder order(table, keep);
-  const std::vector<Step> steps = order.run();
+  TensorSet touched;
+  for (const OperatorRow& row : table) {
+    if (row.op == Op::gate) {  // those touched again later are not settled
+      for (auto later = &row; later != table.data() + table.size(); ++later)
+        for (const auto* list : {&later->forward.reads, &later->forward.writes})
+          for (const Tensor t : *list) touched.erase(t);
+      return touched;
+    }
+    for (const auto* list : {&row.forward.reads, &row.forward.writes})
+      for (const Tensor t : *list) touched.insert(t);
+  }
+  return {};
+}
+
+BlockProgram compile(BlockKind kind, const BlockContext& context, const BlockDecision& decision) {
+  const bool sliced = decision.after.tiles_per_slice > 0 && kind == BlockKind::moe;
+  ensure(!sliced || decision.slices > 0, "a dispatch in slices of {} tiles needs their number",
+         decision.after.tiles_per_slice);
+  const Table whole = operator_table(kind, context), table = operator_table(kind, context, sliced);
+
+  // 1. what backward needs, given what is saved
+  const Saved first = saved(BackwardOrder(whole, available(decision.before, false), 0).used(), decision.before);
+  const Mitigations after = decision.before == decision.after
+                                ? decision.after
+                                : refine(decision.after, first, settled_at_gate(kind, context));
+  BackwardOrder order(table, available(after, sliced), sliced ? decision.slices : 0);
+  const Saved final = saved(order.used(), after);
+
+  // 2. forward: up to the gate by the first decision, then by the second
   BlockProgram program;
-  program.kept = order.used();
-  program.forward = plan_forward(table, program.kept);
-  program.backward = plan_backward(steps, kind, program.kept);
-  const auto gate = std::find_if(program.forward.begin(), program.forward.end(),
-                                 [](const Instruction& i) { return i.op == Op::gate; });
-  program.gate = static_cast<std::size_t>(gate - program.forward.begin());
+  const std::vector<Step> steps = forward_steps(table, sliced ? decision.slices : 0);
+  const std::size_t gate = gate_index(steps);
+  Lifetimes forward(steps, {Tensor::block_input});
+  const auto outliving = [](const Saved& s) {
+    TensorSet kept = s.kept;
+    kept.insert(Tensor::block_output);
+    return Lifetimes::Fate{kept, s.offloaded, s.quantized};
+  };
+  if (gate < steps.size() && !(decision.before == decision.after)) {
+    forward.plan(gate + 1, outliving(first));
+    forward.settle(gate + 1, outliving(final));
+  }
+  forward.plan(steps.size(), outliving(final));
+  program.forward = forward.instructions();
+  const auto at = std::find_if(program.forward.begin(), program.forward.end(),
+                               [](const Instruction& i) { return i.action == Action::run && i.op == Op::gate; });
+  program.gate = static_cast<std::size_t>(at - program.forward.begin());
+
+  // 3. backward: what was offloaded is back, what was quantized returns just before its first use
+  TensorSet live = final.kept | final.offloaded;
+  if (d_residual_comes_in(kind)) live.insert(Tensor::d_residual);
+  Lifetimes backward(order.steps(), live, final.quantized);
+  backward.plan(order.steps().size(), {d_residual_goes_out(kind) ? TensorSet{Tensor::d_residual} : TensorSet{}, {}, {}});
+  program.backward = backward.instructions();
+  program.reloads = reloads(final.offloaded);
+  program.kept = final.kept;
+  program.offloaded = final.offloaded;
+  program.quantized = final.quantized;
   return program;
 }
 
 std::string to_text(const std::vector<Instruction>& instructions) {
   std::string text;
   for (const Instruction& i : instructions) {
-    text += fmt::format("{}{}", name(i.op), i.recompute ? " again" : i.pass == PassKind::backward ? " backward" : "");
+    text += name(i);
+    if (i.action != Action::run && i.action != Action::drop) text += fmt::format(" {}", name(i.subject));
+    if (i.action == Action::run && (i.recompute || i.pass == PassKind::backward))
+      text += i.recompute ? " again" : " backward";
+    if (i.slice >= 0) text += fmt::format(" slice {}", i.slice);
     for (const Tensor t : i.allocate) text += fmt::format(" +{}", name(t));
     for (const Tensor t : i.release) text += fmt::format(" -{}", name(t));
     text += '\n';

@@ -1,5 +1,6 @@
 #include "workload/shape/operator_table.hpp"
 
+#include <algorithm>
 #include <array>
 
 namespace spillway {
@@ -7,17 +8,11 @@ namespace {
 
 using T = Tensor;
 
-constexpr std::array<std::string_view, 21> op_names = {"embedding",      "synthetic_input",
-                                                       "attention_norm", "qkv",
-                                                       "attention_core", "out_projection",
-                                                       "mlp_norm",       "router",
-                                                       "mlp_fc1",        "mlp_swiglu",
-                                                       "mlp_fc2",        "gate",
-                                                       "dispatch",       "fc1",
-                                                       "swiglu",         "fc2",
-                                                       "combine",        "unpermute",
-                                                       "final_norm",     "head",
-                                                       "square_loss"};
+constexpr std::array<std::string_view, 22> op_names = {
+    "embedding", "synthetic_input", "attention_norm", "qkv",        "attention_core", "out_projection",
+    "mlp_norm",  "router",          "mlp_fc1",        "mlp_swiglu", "mlp_fc2",        "gate",
+    "sum_slices", "dispatch",       "fc1",            "swiglu",     "fc2",            "combine",
+    "unpermute", "final_norm",      "head",           "square_loss"};
 constexpr std::array<std::string_view, 6> kind_names = {"embedding", "synthetic_input", "dense", "moe",
                                                         "head",      "square_loss"};
 
@@ -51,7 +46,7 @@ void append_mlp(std::vector<OperatorRow>& table) {
                    {{T::mlp_fc2_input, T::d_residual}, {T::d_mlp_fc2_input}, {}}});
 }
 
-void append_experts(std::vector<OperatorRow>& table, const BlockContext& c) {
+void append_experts(std::vector<OperatorRow>& table, const BlockContext& c, bool sliced) {
   // Rows pass through message buffers only where there is somebody to exchange them with, and are put into expert order
   // by a copy only where a rank has several experts.
   const bool alone = c.expert_parallel == 1;
@@ -91,6 +86,13 @@ void append_experts(std::vector<OperatorRow>& table, const BlockContext& c) {
     swiglu.backward.reads.push_back(T::row_weight);
     swiglu.backward.writes.push_back(T::d_row_weight);
   }
+  std::vector<T> back_to_whole = back;
+  if (sliced) {
+    table.push_back({Op::sum_slices, {}, {{T::d_sent_rows}, {T::d_mlp_norm_output}, {}}});
+    std::replace(dispatch.backward.writes.begin(), dispatch.backward.writes.end(), T::d_mlp_norm_output,
+                 T::d_sent_rows);
+    if (!alone) back_to_whole.push_back(T::sent_rows);
+  }
   table.push_back(dispatch);
   table.push_back(
       {Op::fc1, {{T::fc1_input}, {T::fc1_output}, {}}, {{T::fc1_input, T::d_fc1_output}, {T::d_fc1_input}, {}}});
@@ -98,8 +100,8 @@ void append_experts(std::vector<OperatorRow>& table, const BlockContext& c) {
   table.push_back(
       {Op::fc2, {{T::fc2_input}, {T::expert_output}, {}}, {{T::fc2_input, T::d_expert_output}, {T::d_fc2_input}, {}}});
   table.push_back({Op::combine,
-                   {{T::expert_output}, {T::returned_rows}, back},
-                   {{T::d_returned_rows}, {T::d_expert_output}, back},
+                   {{T::expert_output}, {T::returned_rows}, back_to_whole},
+                   {{T::d_returned_rows}, {T::d_expert_output}, back_to_whole},
                    Collective::expert_all_to_all});
   table.push_back(unpermute);
 }
@@ -109,7 +111,11 @@ void append_experts(std::vector<OperatorRow>& table, const BlockContext& c) {
 std::string_view name(Op op) { return op_names[static_cast<std::size_t>(op)]; }
 std::string_view name(BlockKind kind) { return kind_names[static_cast<std::size_t>(kind)]; }
 
-std::vector<OperatorRow> operator_table(BlockKind kind, const BlockContext& c) {
+bool runs_in_slices(Op op) {
+  return op == Op::dispatch || op == Op::fc1 || op == Op::swiglu || op == Op::fc2 || op == Op::combine;
+}
+
+std::vector<OperatorRow> operator_table(BlockKind kind, const BlockContext& c, bool sliced) {
   std::vector<OperatorRow> table;
   switch (kind) {
     case BlockKind::embedding:
@@ -136,7 +142,7 @@ std::vector<OperatorRow> operator_table(BlockKind kind, const BlockContext& c) {
       }
       table.push_back(router);
       if (c.mlp_size > 0) append_mlp(table);
-      append_experts(table, c);
+      append_experts(table, c, sliced);
       break;
     }
     case BlockKind::head:

@@ -32,6 +32,7 @@ enum class Op : unsigned char {
   mlp_swiglu,
   mlp_fc2,
   gate,
+  sum_slices,  ///< backward only: adds up the gradients of the rows that a dispatch in slices sent
   dispatch,
   fc1,
   swiglu,
@@ -74,8 +75,12 @@ struct OperatorWork {
 std::string_view name(Op op);
 std::string_view name(BlockKind kind);
 
-/// Operators of a block in forward order.
-std::vector<OperatorRow> operator_table(BlockKind kind, const BlockContext& context);
+/// True for the operators that a dispatch in slices repeats for every slice: dispatch to combine.
+bool runs_in_slices(Op op);
+
+/// Operators of a block in forward order; with `sliced`, of a block whose dispatch is done in slices: whole tensors stay
+/// on the tokens' side only, and rows pass to and from them through message buffers.
+std::vector<OperatorRow> operator_table(BlockKind kind, const BlockContext& context, bool sliced = false);
 
 /// `fresh` tells, for the operators that accumulate into a gradient shared with others, whether they write it first.
 OperatorWork operator_work(Op op, PassKind pass, const BlockContext& context, ExpertRows rows, bool fresh);

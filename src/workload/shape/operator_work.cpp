@@ -1,5 +1,7 @@
 // What every operator multiplies, moves and receives. The device calls charge the same, and a test compares the two for
 // every operator.
+#include <algorithm>
+
 #include "base/error.hpp"
 #include "workload/shape/operator_table.hpp"
 
@@ -19,6 +21,8 @@ struct Sizes {
   ExpertRows rows;
   std::int64_t e = c.shape.bytes_per_element, h = c.shape.hidden_size, t = c.tensor_parallel;
   std::int64_t S = c.tokens(), T = c.local_tokens(), kT = c.routed_rows(), N = rows.rows;
+  bool sliced = rows.sent.has_value();
+  std::int64_t sent = rows.sent.value_or(kT);
   std::int64_t m = c.shape.moe_intermediate_size, E = c.shape.num_experts;
   bool alone = c.expert_parallel == 1, reorders = !alone && c.local_experts() > 1, weighted = c.weights_at_combine();
 };
@@ -47,10 +51,14 @@ std::int64_t rotary_bytes(const Sizes& z) {
   return 2 * z.S * (z.c.shape.query_size() + z.c.shape.key_value_size()) / z.t * z.e;
 }
 
+/// Rows of a slice put to their places among all rows of the tokens' side, or taken from there.
+std::int64_t to_or_from_whole(const Sizes& z) { return 4 * z.sent + 2 * z.sent * z.h * z.e; }
+
 OperatorWork dispatch_forward(const Sizes& z) {
   OperatorWork w;
-  w.bytes = Bytes(4 * z.kT + z.of(Tensor::mlp_norm_output) + z.kT * z.h * z.e);
-  if (!z.weighted) w.bytes += Bytes(12 * z.kT);
+  const std::int64_t rows = z.sent * z.h * z.e;
+  w.bytes = Bytes(4 * z.sent + std::min(z.of(Tensor::mlp_norm_output), rows) + rows);
+  if (!z.weighted) w.bytes += Bytes(12 * z.sent);
   if (!z.alone) w.received = Bytes(z.of(Tensor::fc1_input) + (z.weighted ? 0 : 4 * z.N));
   if (z.reorders) w.bytes_after_message = Bytes(4 * z.N + 2 * z.of(Tensor::fc1_input) + (z.weighted ? 0 : 12 * z.N));
   return w;
@@ -59,7 +67,11 @@ OperatorWork dispatch_forward(const Sizes& z) {
 OperatorWork dispatch_backward(const Sizes& z, bool fresh) {
   OperatorWork w;
   if (z.reorders) w.bytes = Bytes(4 * z.N + 2 * z.of(Tensor::d_fc1_input) + (z.weighted ? 0 : 12 * z.N));
-  if (!z.alone) w.received = Bytes(z.kT * z.h * z.e + (z.weighted ? 0 : 4 * z.kT));
+  if (!z.alone) w.received = Bytes(z.sent * z.h * z.e + (z.weighted ? 0 : 4 * z.sent));
+  if (z.sliced) {
+    w.bytes_after_message = Bytes(to_or_from_whole(z) + (z.weighted ? 0 : 12 * z.sent));
+    return w;
+  }
   w.bytes_after_message = Bytes(z.kT * z.h * z.e + 4 * z.kT + (fresh ? 1 : 2) * z.of(Tensor::d_mlp_norm_output) +
                                 (z.weighted ? 0 : 12 * z.kT));
   return w;
@@ -68,12 +80,15 @@ OperatorWork dispatch_backward(const Sizes& z, bool fresh) {
 OperatorWork combine(const Sizes& z, PassKind pass) {
   OperatorWork w;
   const Bytes reordering(4 * z.N + 2 * z.of(Tensor::expert_output));
+  const Bytes whole(z.sliced ? to_or_from_whole(z) : 0);
   if (z.alone) {
-    w.bytes = Bytes(2 * z.of(Tensor::expert_output));
+    w.bytes = z.sliced ? whole : Bytes(2 * z.of(Tensor::expert_output));
   } else if (pass == PassKind::forward) {
-    w.received = Bytes(z.of(Tensor::returned_rows));
+    w.received = Bytes(z.sent * z.h * z.e);
     if (z.reorders) w.bytes = reordering;
+    w.bytes_after_message = whole;
   } else {
+    w.bytes = whole;
     w.received = Bytes(z.of(Tensor::d_expert_output));
     if (z.reorders) w.bytes_after_message = reordering;
   }
@@ -98,6 +113,7 @@ OperatorWork forward_work(Op op, const Sizes& z, bool fresh) {
   const std::int64_t mlp = z.h * z.c.mlp_size / z.t, vocabulary = z.h * shape.vocab_size / z.t;
   switch (op) {
     case Op::gate:
+    case Op::sum_slices:
     case Op::synthetic_input:
       return {};
     case Op::embedding:
@@ -187,6 +203,8 @@ OperatorWork backward_work(Op op, const Sizes& z, bool fresh) {
       return work(0, 2 * z.of(Tensor::mlp_fc1_output) + z.of(Tensor::mlp_fc2_input));
     case Op::mlp_fc2:
       return product_backward(z, Tensor::mlp_fc2_input, Tensor::d_residual, Tensor::d_mlp_fc2_input, mlp, z.S);
+    case Op::sum_slices:
+      return work(0, 4 * z.kT + z.of(Tensor::d_sent_rows) + (fresh ? 1 : 2) * z.of(Tensor::d_mlp_norm_output));
     case Op::dispatch:
       return dispatch_backward(z, fresh);
     case Op::fc1:

@@ -38,6 +38,7 @@ constexpr std::array<std::string_view, tensor_count> names = {"block_input",
                                                               "d_fc2_input",
                                                               "d_expert_output",
                                                               "d_returned_rows",
+                                                              "d_sent_rows",
                                                               "d_final_norm_output",
                                                               "sent_rows",
                                                               "received_rows",
@@ -48,10 +49,33 @@ constexpr std::array<std::string_view, tensor_count> names = {"block_input",
 
 std::string_view name(Tensor tensor) { return names[static_cast<std::size_t>(tensor)]; }
 
+bool lives_in_slices(Tensor tensor) {
+  switch (tensor) {
+    case Tensor::row_weight:
+    case Tensor::fc1_input:
+    case Tensor::fc1_output:
+    case Tensor::fc2_input:
+    case Tensor::expert_output:
+    case Tensor::d_row_weight:
+    case Tensor::d_fc1_input:
+    case Tensor::d_fc1_output:
+    case Tensor::d_fc2_input:
+    case Tensor::d_expert_output:
+    case Tensor::sent_rows:
+    case Tensor::received_rows:
+    case Tensor::slot_weight:
+    case Tensor::received_weight:
+      return true;
+    default:
+      return false;
+  }
+}
+
 Extent extent(Tensor tensor, const BlockContext& c, ExpertRows received) {
   const ModelShape& m = c.shape;
   const std::int64_t e = m.bytes_per_element, h = m.hidden_size, t = c.tensor_parallel;
   const std::int64_t T = c.local_tokens(), S = c.tokens(), N = received.rows;
+  const std::int64_t sent = received.sent.value_or(c.routed_rows());
   switch (tensor) {
     case Tensor::block_input:
     case Tensor::block_output:
@@ -91,7 +115,7 @@ Extent extent(Tensor tensor, const BlockContext& c, ExpertRows received) {
     case Tensor::d_row_weight:
       return {N, 1, 4};
     case Tensor::slot_weight:
-      return {c.routed_rows(), 1, 4};
+      return {sent, 1, 4};
     case Tensor::fc1_input:
     case Tensor::d_fc1_input:
     case Tensor::expert_output:
@@ -106,8 +130,10 @@ Extent extent(Tensor tensor, const BlockContext& c, ExpertRows received) {
       return {N, m.moe_intermediate_size, e};
     case Tensor::returned_rows:
     case Tensor::d_returned_rows:
-    case Tensor::sent_rows:
+    case Tensor::d_sent_rows:
       return {c.routed_rows(), h, e};
+    case Tensor::sent_rows:
+      return {sent, h, e};
     case Tensor::logits_gradient:
       return {S, m.vocab_size / t, 4};
   }

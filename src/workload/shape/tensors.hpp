@@ -50,6 +50,7 @@ enum class Tensor : unsigned char {
   d_fc2_input,
   d_expert_output,
   d_returned_rows,
+  d_sent_rows,  ///< of a dispatch in slices: a row per (token, choice), back at the token's rank
   d_final_norm_output,
   // message buffers of one operator
   sent_rows,       ///< rows in the order of their destinations
@@ -74,7 +75,16 @@ class TensorSet {
     s.bits_.set();
     return s;
   }
+  static TensorSet of_bits(unsigned long long bits) {
+    TensorSet s;
+    s.bits_ = bits;
+    return s;
+  }
   unsigned long long bits() const { return bits_.to_ullong(); }
+  bool empty() const { return bits_.none(); }
+  friend TensorSet operator|(TensorSet a, const TensorSet& b) { return a.bits_ |= b.bits_, a; }
+  friend TensorSet operator&(TensorSet a, const TensorSet& b) { return a.bits_ &= b.bits_, a; }
+  friend TensorSet operator-(TensorSet a, const TensorSet& b) { return a.bits_ &= ~b.bits_, a; }
   bool operator==(const TensorSet&) const = default;
 
  private:
@@ -108,10 +118,13 @@ struct ExpertRows {
 struct Extent {
   std::int64_t rows = 0, cols = 0;
   std::int64_t bytes_per_element = 4;
-  Bytes bytes() const { return Bytes(rows * cols * bytes_per_element); }
+  std::int64_t elements() const { return rows * cols; }
+  Bytes bytes() const { return Bytes(elements() * bytes_per_element); }
 };
 
 std::string_view name(Tensor tensor);
+/// True for the rows on the experts' side of a dispatch: where it is done in slices, one slice of them lives at a time.
+bool lives_in_slices(Tensor tensor);
 Extent extent(Tensor tensor, const BlockContext& context, ExpertRows rows);
 inline Bytes bytes(Tensor tensor, const BlockContext& context, ExpertRows rows) {
   return extent(tensor, context, rows).bytes();

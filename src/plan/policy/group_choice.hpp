@@ -1,0 +1,37 @@
+#pragma once
+// The part of a decision that an expert group takes together: whether rows are dispatched again in backward, and in how
+// many slices. A pure function of the gate table and the offers, so that every member finds the same.
+#include <array>
+#include <map>
+
+#include "plan/policy/policy.hpp"
+
+namespace spillway {
+
+struct GroupChoice {
+  bool dispatch_again = false;       ///< what came through a collective may be recomputed
+  std::int64_t tiles_per_slice = 0;  ///< 0: the whole dispatch at once
+  bool operator==(const GroupChoice&) const = default;
+};
+
+/// Tensors that only a collective can bring back.
+TensorSet collective_tensors(const BlockContext& context);
+
+/// The least that a member can do under a choice. `offer` tells what it gave away before the gate.
+struct MemberPlan {
+  Mitigations before, after;
+};
+MemberPlan least_under(const GroupChoice& choice, const BlockContext& context, const Offer& offer);
+
+/// Chooses the fewest collectives under which the most constrained member still fits, giving up all else.
+class GroupChooser {
+ public:
+  GroupChoice choose(const Situation& situation);
+
+ private:
+  bool fits_all(const GroupChoice& choice, const Situation& situation);
+  const BlockProgram& program(const GroupChoice& choice, const Situation& situation, const Offer& offer, int slices);
+  std::map<std::array<unsigned long long, 5>, BlockProgram> programs_;
+};
+
+}  // namespace spillway

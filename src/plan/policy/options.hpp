@@ -1,0 +1,25 @@
+#pragma once
+// Settings of the policies that have any.
+#include <cstdint>
+#include <string>
+
+#include "base/units.hpp"
+
+namespace spillway {
+
+enum class GreedyChoice : unsigned char {
+  greedy,  ///< the paper's: largest memory reduction first
+  ratio    ///< least exposed time per byte freed first, then give back what is not needed
+};
+
+struct PolicyOptions {
+  GreedyChoice choice = GreedyChoice::ratio;
+  bool quantize = false;        ///< lets flexible and unified store tensors as FP8; gradients become inexact
+  double worst_load = 2.6;      ///< x balance: what unified plans for
+  Bytes kuai_smallest{1 << 20}; ///< smaller tensors are not offloaded by kuai
+  Bytes paged_pool{0};          ///< of paged's expert activations on the device; 0: what is left at the planned load
+  std::string replay_file;      ///< decisions that replay carries out
+  bool operator==(const PolicyOptions&) const = default;
+};
+
+}  // namespace spillway

@@ -1,0 +1,29 @@
+// The table of policies.
+#include <array>
+
+#include "plan/policy/policy.hpp"
+
+namespace spillway {
+
+std::unique_ptr<Policy> make_oracle(const PolicyOptions&);
+std::unique_ptr<Policy> make_keep(const PolicyOptions&);
+std::unique_ptr<Policy> make_selective(const PolicyOptions&);
+std::unique_ptr<Policy> make_full(const PolicyOptions&);
+std::unique_ptr<Policy> make_flexible(const PolicyOptions&);
+std::unique_ptr<Policy> make_flexible_greedy(const PolicyOptions&);
+std::unique_ptr<Policy> make_flexible_ratio(const PolicyOptions&);
+
+std::span<const PolicyEntry> policy_table() {
+  static constexpr auto table = std::to_array<PolicyEntry>({
+      {"oracle", "keep everything, without a memory cap: the reference for time", make_oracle, false},
+      {"keep", "keep everything that backward reads", make_keep},
+      {"selective", "recompute norms and SwiGLU, keep the rest", make_selective},
+      {"full", "keep block inputs, recompute the rest up to fc2's input", make_full},
+      {"flexible", "BaGuaLu-2: per operator and micro-batch at run time, by provisioning.choice", make_flexible},
+      {"flexible:greedy", "the same, largest memory reduction first, as published", make_flexible_greedy},
+      {"flexible:ratio", "the same, least exposed time per byte freed first", make_flexible_ratio},
+  });
+  return table;
+}
+
+}  // namespace spillway

@@ -1,0 +1,89 @@
+#include "plan/program/lifetimes.hpp"
+
+#include <algorithm>
+
+namespace spillway {
+namespace {
+
+std::vector<Tensor> touched(const Pass& pass) {
+  std::vector<Tensor> list = pass.reads;
+  list.insert(list.end(), pass.writes.begin(), pass.writes.end());
+  return list;
+}
+
+int slice_of(Tensor t, const Step& step) { return lives_in_slices(t) ? step.slice : -1; }
+
+}  // namespace
+
+Instruction movement(Action action, Tensor subject) {
+  Instruction i;
+  i.action = action;
+  i.subject = subject;
+  const bool comes_back = action == Action::reload || action == Action::dequantize;
+  (comes_back ? i.allocate : i.release).push_back(subject);
+  return i;
+}
+
+Lifetimes::Lifetimes(const std::vector<Step>& steps, TensorSet live, TensorSet quantized)
+    : steps_(steps), live_(live), quantized_(quantized) {
+  for (const Step& s : steps) slices_ = std::max(slices_, s.slice + 1);
+  last_.assign(tensor_count * static_cast<std::size_t>(slices_ + 1), 0);
+  for (std::size_t i = 0; i < steps.size(); ++i)
+    for (const Tensor t : touched(steps[i].pass())) last_use(t, slice_of(t, steps[i])) = i + 1;
+}
+
+/// One past the last step that touches a tensor; 0 where none does.
+std::size_t& Lifetimes::last_use(Tensor t, int slice) {
+  return last_[static_cast<std::size_t>(t) * static_cast<std::size_t>(slices_ + 1) + static_cast<std::size_t>(slice + 1)];
+}
+
+void Lifetimes::finish(Tensor t, const Fate& fate, Instruction& at, std::vector<Instruction>& after) {
+  if (fate.stay.contains(t)) return;
+  live_.erase(t);
+  if (fate.offload.contains(t))
+    after.push_back(movement(Action::offload, t));
+  else if (fate.quantize.contains(t))
+    after.push_back(movement(Action::quantize, t));
+  else
+    at.release.push_back(t);
+}
+
+void Lifetimes::plan(std::size_t end, const Fate& fate) {
+  for (; next_ < end; ++next_) {
+    const Step& step = steps_[next_];
+    const Pass& pass = step.pass();
+    for (const Tensor t : touched(pass))
+      if (quantized_.contains(t) && !live_.contains(t)) {
+        list_.push_back(movement(Action::dequantize, t));
+        live_.insert(t);
+        quantized_.erase(t);
+      }
+    Instruction instruction{step.row->op, step.direction, step.recompute, {}, pass.scratch};
+    instruction.slice = step.slice;
+    for (const Tensor t : pass.writes)
+      if (!live_.contains(t)) {
+        live_.insert(t);
+        instruction.allocate.push_back(t);
+      }
+    instruction.allocate.insert(instruction.allocate.end(), pass.scratch.begin(), pass.scratch.end());
+    std::vector<Instruction> after;
+    for (const Tensor t : touched(pass))
+      if (live_.contains(t) && last_use(t, slice_of(t, step)) == next_ + 1) finish(t, fate, instruction, after);
+    list_.push_back(std::move(instruction));
+    list_.insert(list_.end(), after.begin(), after.end());
+  }
+}
+
+void Lifetimes::settle(std::size_t from, const Fate& fate) {
+  Instruction drop;
+  drop.action = Action::drop;
+  std::vector<Instruction> after;
+  for (std::size_t i = 0; i < tensor_count; ++i) {
+    const auto t = static_cast<Tensor>(i);
+    if (live_.contains(t) && last_use(t, -1) <= from) finish(t, fate, drop, after);
+  }
+  if (!drop.release.empty()) list_.push_back(std::move(drop));
+  list_.insert(list_.end(), after.begin(), after.end());
+}
+
+}  // namespace spillway

@@ -1,0 +1,113 @@
+#include "plan/program/stage_memory.hpp"
+
+#include <algorithm>
+
+#include "base/error.hpp"
+
+namespace spillway {
+
+using Kind = Item::Kind;
+
+bool fits(const Footprint& f, const Budget& b) {
+  return f.forward <= b.forward && f.held <= b.held && f.held + f.reloaded <= b.ready && f.backward <= b.backward &&
+         f.host <= b.host;
+}
+
+bool fits_after_gate(const Footprint& f, const Budget& b) {
+  Footprint rest = f;
+  rest.forward = f.after_gate;
+  return fits(rest, b);
+}
+
+StageMemory::StageMemory(Setup setup) : setup_(std::move(setup)) {
+  int micro_batches = 0;
+  for (std::size_t t = 0; t < setup_.order.size(); ++t) {
+    first_item_.push_back(items_.size());
+    const auto script = task_script(setup_.order, t, setup_.blocks);
+    items_.insert(items_.end(), script.begin(), script.end());
+    micro_batches = std::max(micro_batches, setup_.order[t].micro_batch + 1);
+  }
+  footprints_.resize(static_cast<std::size_t>(micro_batches) * setup_.blocks.size());
+  restart();
+}
+
+void StageMemory::restart() {
+  at_ = 0;
+  level_ = setup_.fixed;
+  host_ = Bytes(0);
+  for (std::size_t i = 0; i < footprints_.size(); ++i) footprints_[i] = setup_.least[i % setup_.blocks.size()];
+}
+
+Bytes StageMemory::run(const Item& item, Bytes& level) const {
+  const Footprint& f = footprints_[index(item.micro_batch, item.block)];
+  switch (item.kind) {
+    case Kind::forward: {
+      const Bytes peak = level + f.forward;
+      level += f.held;
+      return peak;
+    }
+    case Kind::reload:
+      return level += f.reloaded;
+    case Kind::backward:
+      level -= f.held + f.reloaded;
+      return level + f.backward;
+    default:
+      return level;
+  }
+}
+
+void StageMemory::advance() {
+  const Item& item = items_[at_++];
+  run(item, level_);
+  const Footprint& f = footprints_[index(item.micro_batch, item.block)];
+  if (item.kind == Kind::forward) host_ += f.host;
+  if (item.kind == Kind::reload) host_ -= f.host;
+}
+
+void StageMemory::decide(int micro_batch, int block, const Footprint& footprint) {
+  footprints_[index(micro_batch, block)] = footprint;
+}
+
+Budget StageMemory::budget(int micro_batch, int block) const {
+  const Item here{Kind::forward, micro_batch, block};
+  ensure(at_ < items_.size() && items_[at_] == here, "a budget is asked for micro-batch {}, block {}, which is not next",
+         micro_batch, block);
+  const Footprint& mine = footprints_[index(micro_batch, block)];
+  const Bytes cap = setup_.cap;
+  Budget b;
+  b.forward = cap - level_;
+  b.host = setup_.host_cap - host_;
+  Bytes level = level_, slack_held = cap, slack_ready = cap;
+  run(here, level);
+  bool reloaded = false;
+  for (std::size_t i = at_ + 1; i < items_.size(); ++i) {
+    const Item& item = items_[i];
+    const bool own = item.micro_batch == micro_batch && item.block == block;
+    if (own && item.kind == Kind::backward) {
+      b.backward = cap - (level - mine.held - mine.reloaded);
+      break;
+    }
+    if (own && item.kind == Kind::reload) reloaded = true;
+    Bytes& slack = reloaded ? slack_ready : slack_held;
+    slack = std::min(slack, cap - run(item, level));
+  }
+  b.held = mine.held + slack_held;
+  b.ready = mine.held + mine.reloaded + slack_ready;
+  return b;
+}
+
+int StageMemory::forwards_before_backward() const {
+  const auto task = static_cast<std::size_t>(std::upper_bound(first_item_.begin(), first_item_.end(), at_) -
+                                             first_item_.begin() - 1);
+  int count = 0;
+  for (std::size_t t = task; t < setup_.order.size() && setup_.order[t].kind == Task::Kind::forward; ++t) ++count;
+  return count;
+}
+
+Bytes StageMemory::forecast() const {
+  Bytes level = setup_.fixed, peak = level;
+  for (const Item& item : items_) peak = std::max(peak, run(item, level));
+  return peak;
+}
+
+}  // namespace spillway

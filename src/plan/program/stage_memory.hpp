@@ -1,0 +1,75 @@
+#pragma once
+// The books of a stage as a policy reads them: what is held now, and what may still be spent on a (micro-batch, block) if
+// everything undecided gets the least treatment. Closed at issue; never sees a clock.
+#include <span>
+#include <vector>
+
+#include "plan/program/footprint.hpp"
+#include "plan/program/task_script.hpp"
+
+namespace spillway {
+
+/// Limits of a block's footprint such that the rest of the iteration still fits with the least treatment.
+struct Budget {
+  Bytes forward;   ///< of Footprint::forward
+  Bytes held;      ///< of Footprint::held
+  Bytes ready;     ///< of held + reloaded, while the block after it goes backward
+  Bytes backward;  ///< of Footprint::backward
+  Bytes host;      ///< of Footprint::host
+};
+bool fits(const Footprint& footprint, const Budget& budget);
+/// The same once the gate has run: what came before it is past.
+bool fits_after_gate(const Footprint& footprint, const Budget& budget);
+
+class StageMemory {
+ public:
+  struct Setup {
+    std::vector<StageBlock> blocks;
+    std::vector<Task> order;
+    Bytes fixed;                   ///< parameters, gradients, optimizer state
+    Bytes cap, host_cap;           ///< of the device and of the host tier
+    std::vector<Footprint> least;  ///< per block: full recompute with the finest slices at the worst load
+  };
+  explicit StageMemory(Setup setup);
+
+  /// Back to the start of an iteration, nothing decided.
+  void restart();
+  /// Moves past one item; items come in the order of the scripts. A forward block must have been decided.
+  void advance();
+  const Item& current() const { return items_[at_]; }
+  bool finished() const { return at_ == items_.size(); }
+
+  /// The footprint of a decision; counts from now on.
+  void decide(int micro_batch, int block, const Footprint& footprint);
+  const Footprint& decided(int micro_batch, int block) const { return footprints_[index(micro_batch, block)]; }
+  const Footprint& least(int block) const { return setup_.least[static_cast<std::size_t>(block)]; }
+
+  /// Of the block whose forward pass is the current item.
+  Budget budget(int micro_batch, int block) const;
+  /// Forward passes from the current task on, itself included, before the next backward pass: among so many
+  /// micro-batches the memory that is left has to do.
+  int forwards_before_backward() const;
+  /// Live device bytes between items: fixed, held and reloaded.
+  Bytes level() const { return level_; }
+  Bytes host_level() const { return host_; }
+  Bytes cap() const { return setup_.cap; }
+
+  /// Peak of a whole iteration if every block has the footprint it is decided to have, or else the least.
+  Bytes forecast() const;
+
+ private:
+  std::size_t index(int micro_batch, int block) const {
+    return static_cast<std::size_t>(micro_batch) * setup_.blocks.size() + static_cast<std::size_t>(block);
+  }
+  /// Peak while an item runs at `level`, which moves past it.
+  Bytes run(const Item& item, Bytes& level) const;
+
+  Setup setup_;
+  std::vector<Item> items_;
+  std::vector<std::size_t> first_item_;  ///< of each task
+  std::size_t at_ = 0;
+  Bytes level_, host_;
+  std::vector<Footprint> footprints_;  ///< [micro-batch, block]
+};
+
+}  // namespace spillway
