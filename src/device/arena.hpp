@@ -1,11 +1,13 @@
 #pragma once
 // Device memory under a hard cap. The cap limits the sum of live blocks, each rounded to the alignment; the backing is
 // larger, so that fragmentation shows in `reserved` but cannot make an allocation fail.
+#include <deque>
 #include <functional>
 #include <map>
 #include <vector>
 
 #include "base/ledger.hpp"
+#include "device/copies.hpp"
 
 namespace spillway::device {
 
@@ -35,6 +37,19 @@ class Arena {
   void release(void* block);
   /// Off the ledger at once, but its space is not given to anybody before `idle` says so (a message still reads it).
   void release_when(void* block, std::function<bool()> idle);
+  /// As release_when, with a copy that still uses the block. Until that has ended, make_room counts the block's bytes
+  /// as occupied; allocate, which looks at live blocks only, never fails for them.
+  void release_after(void* block, CopyEvent copy);
+
+  /// Waits for copies of release_after, oldest release first, until live blocks, those still copied and `bytes` fit
+  /// the cap (or no copy is left). Returns the latest end of those waited for: what uses the new block may not begin
+  /// before. 0 where none was waited for, and always on the wall clock.
+  /// A copy counts as ended from the first call on that waited for it or saw its end() <= now, the time of the lane
+  /// that needs the room; on the wall clock, that found it done(). Before the clock restarts, call with no bytes and
+  /// the clock's now().
+  Seconds make_room(Bytes bytes, Seconds now);
+  /// Bytes that released blocks occupy until their copies count as ended.
+  Bytes still_copied() const { return still_copied_; }
 
   const ByteLedger& ledger() const { return ledger_; }
   void reset_peaks() { ledger_.reset_peaks(); }
@@ -51,7 +66,12 @@ class Arena {
     std::int64_t offset, size;
     std::function<bool()> idle;
   };
+  struct Copied {
+    Bytes size;
+    CopyEvent copy;
+  };
   std::int64_t take_hole(std::int64_t size);
+  std::int64_t find_hole(std::int64_t size);
   void give_hole(std::int64_t offset, std::int64_t size);
   void collect_idle();
   /// Takes a live block off the ledger; returns its rounded size.
@@ -65,7 +85,9 @@ class Arena {
   std::int64_t high_water_ = 0;
   std::map<std::int64_t, std::int64_t> holes_;  // offset -> size, never adjacent
   std::map<void*, Live> live_;
-  std::vector<Busy> busy_;
+  std::vector<Busy> busy_;     // space
+  std::deque<Copied> copied_;  // the cap's share of it, in order of release
+  Bytes still_copied_;
 };
 
 }  // namespace spillway::device

@@ -1,13 +1,20 @@
 #pragma once
-// What time it is on a rank: measured, or computed from the work that device calls really handled. Two lanes, compute and
-// network, advance in program order; a result is ready when the operation that makes it ends.
+// What time it is on a rank: measured, or computed from the work that device calls really handled. Four lanes, compute,
+// network, copy-out and copy-in, advance in program order; a result is ready when the operation that makes it ends.
+#include <algorithm>
+#include <array>
 #include <chrono>
 #include <span>
 
+#include "base/error.hpp"
 #include "base/units.hpp"
 #include "device/stream.hpp"
 
 namespace spillway::device {
+
+/// Copies between device and host memory: out of the device, and back in.
+enum class CopyLane : unsigned char { out, in };
+inline constexpr std::size_t copy_lane_count = 2;
 
 /// Seconds of work on the virtual clock. Implemented by run/ from the machine file.
 class TimeModel {
@@ -20,6 +27,8 @@ class TimeModel {
     Seconds occupied, latency;
   };
   virtual Message message(Bytes bytes, int from, int to) const = 0;
+  /// Of a copy between device and host, in either direction.
+  virtual Seconds copy(Bytes bytes) const = 0;
 };
 
 struct Interval {
@@ -48,14 +57,26 @@ class Clock {
     network_ = is_virtual() ? end : measured();
     return {start, network_};
   }
-  /// Latest of the two lanes.
-  Seconds now() const { return is_virtual() ? std::max(compute_, network_) : measured(); }
+  /// A copy of `bytes` whose source is ready at `ready`, after the lane's earlier copies. Virtual clock only: on the
+  /// wall clock copies run beside the issuing thread (copies.hpp), and InternalError is thrown.
+  Interval copy(CopyLane lane, Seconds ready, Bytes bytes) {
+    ensure(is_virtual(), "a copy of {} bytes is charged to the clock, but it is a wall clock", bytes.value);
+    Seconds& end = copies_[static_cast<std::size_t>(lane)];
+    const Seconds start = std::max(end, ready);
+    end = start + model_->copy(bytes);
+    return {start, end};
+  }
+  /// Latest of the lanes; on the wall clock the time it is.
+  Seconds now() const { return is_virtual() ? std::max({compute_, network_, copies_[0], copies_[1]}) : measured(); }
   /// End of the last compute operation.
   Seconds compute_lane() const { return compute_; }
+  /// End of the lane's last copy; 0 on the wall clock.
+  Seconds copy_lane(CopyLane lane) const { return copies_[static_cast<std::size_t>(lane)]; }
   /// Begins again at zero: seconds of an iteration do not depend, even in their last bit, on what ran before it.
   void restart() {
     origin_ = std::chrono::steady_clock::now();
     compute_ = network_ = Seconds(0);
+    copies_ = {};
   }
 
  private:
@@ -65,6 +86,7 @@ class Clock {
   const TimeModel* model_;
   std::chrono::steady_clock::time_point origin_;
   Seconds compute_, network_;
+  std::array<Seconds, copy_lane_count> copies_{};
 };
 
 }  // namespace spillway::device

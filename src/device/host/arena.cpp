@@ -27,7 +27,10 @@ Arena::Arena(ArenaOptions options) : options_(options), ledger_(options.alignmen
   holes_[0] = options_.backing.value;
 }
 
-Arena::~Arena() { munmap(base_, static_cast<std::size_t>(options_.backing.value)); }
+Arena::~Arena() {
+  for (const Copied& c : copied_) c.copy.wait();
+  munmap(base_, static_cast<std::size_t>(options_.backing.value));
+}
 
 void* Arena::allocate(Category category, Bytes bytes) {
   if (bytes.value == 0) return nothing();
@@ -52,6 +55,32 @@ void Arena::release_when(void* block, std::function<bool()> idle) {
   busy_.push_back({static_cast<char*>(block) - base_, size, std::move(idle)});
 }
 
+void Arena::release_after(void* block, CopyEvent copy) {
+  if (block == nothing()) return;
+  const std::int64_t size = forget(block);
+  busy_.push_back({static_cast<char*>(block) - base_, size, [copy] { return copy.done(); }});
+  copied_.push_back({Bytes(size), std::move(copy)});
+  still_copied_ += Bytes(size);
+}
+
+Seconds Arena::make_room(Bytes bytes, Seconds now) {
+  std::erase_if(copied_, [&](const Copied& c) {
+    const bool ended = c.copy.end() > Seconds(0) ? c.copy.end() <= now : c.copy.done();
+    if (ended) still_copied_ -= c.size;
+    return ended;
+  });
+  const Bytes room = options_.cap - round_up(bytes, options_.alignment);
+  Seconds latest;
+  while (!copied_.empty() && ledger_.live() + still_copied_ > room) {
+    const Copied& oldest = copied_.front();
+    oldest.copy.wait();
+    latest = std::max(latest, oldest.copy.end());
+    still_copied_ -= oldest.size;
+    copied_.pop_front();
+  }
+  return latest;
+}
+
 std::int64_t Arena::forget(void* block) {
   const auto found = live_.find(block);
   ensure(found != live_.end(), "memory at {} is released, but no live block begins there", block);
@@ -70,6 +99,19 @@ void Arena::collect_idle() {
 }
 
 std::int64_t Arena::take_hole(std::int64_t size) {
+  std::int64_t offset = find_hole(size);
+  for (auto c = copied_.begin(); offset < 0 && c != copied_.end(); ++c) {
+    c->copy.wait();
+    collect_idle();
+    offset = find_hole(size);
+  }
+  if (offset >= 0) return offset;
+  throw EnvironmentError(fmt::format("the memory arena's backing of {:.0f} MiB has no hole of {} bytes left ({} live)",
+                                     mebibytes(options_.backing), size, ledger_.live().value));
+}
+
+/// Offset of the first hole that is large enough, taken; negative where there is none.
+std::int64_t Arena::find_hole(std::int64_t size) {
   for (auto hole = holes_.begin(); hole != holes_.end(); ++hole) {
     const auto [offset, space] = *hole;
     if (space < size) continue;
@@ -78,8 +120,7 @@ std::int64_t Arena::take_hole(std::int64_t size) {
     high_water_ = std::max(high_water_, offset + size);
     return offset;
   }
-  throw EnvironmentError(fmt::format("the memory arena's backing of {:.0f} MiB has no hole of {} bytes left ({} live)",
-                                     mebibytes(options_.backing), size, ledger_.live().value));
+  return -1;
 }
 
 void Arena::give_hole(std::int64_t offset, std::int64_t size) {

@@ -60,4 +60,9 @@ MessageSeconds message_seconds(const MachineProfile& m, Bytes bytes, bool same_n
   return {Seconds(static_cast<double>(bytes.value) / rate), same_node ? m.node_latency : m.network_latency};
 }
 
+Seconds copy_seconds(const MachineProfile& m, Bytes bytes) {
+  if (bytes.value == 0) return Seconds(0);
+  return std::max(m.launch, Seconds(static_cast<double>(bytes.value) / m.link_bandwidth));
+}
+
 }  // namespace spillway

@@ -1,5 +1,5 @@
 #pragma once
-// Seconds of computation and messages on a machine: the only formulas of the virtual clock.
+// Seconds of computation, messages and copies on a machine: the only formulas of the virtual clock.
 #include <span>
 
 #include "base/units.hpp"
@@ -24,5 +24,8 @@ struct MessageSeconds {
   Seconds occupied, latency;
 };
 MessageSeconds message_seconds(const MachineProfile& machine, Bytes bytes, bool same_node);
+
+/// A copy between device and host takes its bytes at the link's rate, and at least one launch. No bytes take no time.
+Seconds copy_seconds(const MachineProfile& machine, Bytes bytes);
 
 }  // namespace spillway

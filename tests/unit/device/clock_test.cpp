@@ -1,4 +1,4 @@
-// The virtual clock's two lanes, worked by hand.
+// The virtual clock's lanes, worked by hand.
 #include "device/clock.hpp"
 
 #include <gtest/gtest.h>
@@ -6,11 +6,12 @@
 namespace spillway::device {
 namespace {
 
-/// One second per FLOP; messages are not asked for.
+/// One second per FLOP, and per ten bytes copied; messages are not asked for.
 struct SecondPerFlop final : TimeModel {
   Seconds compute(Work work) const override { return Seconds(static_cast<double>(work.flops.value)); }
   Seconds all_to_all(std::span<const Bytes>, std::span<const int>) const override { return Seconds(0); }
   Message message(Bytes, int, int) const override { return {}; }
+  Seconds copy(Bytes bytes) const override { return Seconds(static_cast<double>(bytes.value) / 10); }
 };
 const SecondPerFlop model;
 
@@ -40,14 +41,30 @@ TEST(VirtualClock, LanesAdvanceInProgramOrderAndWaitForTheirInputs) {
   EXPECT_EQ(clock.now(), Seconds(21));  // the later of the lanes
 }
 
-TEST(VirtualClock, RestartPutsBothLanesAtZero) {
+TEST(VirtualClock, CopiesOfADirectionFollowEachOtherAndWaitForNoOtherLane) {
+  Clock clock(&model);
+  compute(clock, 0, 4);
+  expect(clock.copy(CopyLane::out, Seconds(4), Bytes(30)), 4, 7);  // once computed
+  expect(clock.copy(CopyLane::out, Seconds(0), Bytes(20)), 7, 9);  // one after the other, ready or not
+  expect(clock.copy(CopyLane::in, Seconds(0), Bytes(10)), 0, 1);   // beside everything
+  expect(clock.copy(CopyLane::in, Seconds(9), Bytes(40)), 9, 13);
+  EXPECT_EQ(clock.copy_lane(CopyLane::out), Seconds(9));
+  EXPECT_EQ(clock.compute_lane(), Seconds(4));
+  EXPECT_EQ(clock.now(), Seconds(13)) << "the latest of all lanes";
+  clock.copy(CopyLane::out, Seconds(20), Bytes(10));
+  EXPECT_EQ(clock.now(), Seconds(21));
+}
+
+TEST(VirtualClock, RestartPutsAllLanesAtZero) {
   Clock clock(&model);
   compute(clock, 0, 3);
   network(clock, 0, 5);
+  for (const CopyLane lane : {CopyLane::out, CopyLane::in}) clock.copy(lane, Seconds(8), Bytes(10));
   clock.restart();
   EXPECT_EQ(clock.now(), Seconds(0));
   expect(compute(clock, 0, 1), 0, 1);
   expect(network(clock, 0, 1), 0, 1);
+  for (const CopyLane lane : {CopyLane::out, CopyLane::in}) expect(clock.copy(lane, Seconds(0), Bytes(10)), 0, 1);
 }
 
 TEST(WallClock, DoesNotWaitForInputsThatAreThereAndNeverRunsBackwards) {
@@ -60,6 +77,7 @@ TEST(WallClock, DoesNotWaitForInputsThatAreThereAndNeverRunsBackwards) {
   EXPECT_GE(clock.now(), first.end);
   clock.restart();
   EXPECT_EQ(clock.compute_lane(), Seconds(0));
+  EXPECT_THROW(clock.copy(CopyLane::out, Seconds(0), Bytes(1)), InternalError);
 }
 
 }  // namespace

@@ -22,6 +22,7 @@ struct SlowNetwork final : TimeModel {
   Message message(Bytes bytes, int, int) const override {
     return {Seconds(static_cast<double>(bytes.value) / 100), Seconds(0.5)};
   }
+  Seconds copy(Bytes) const override { return Seconds(0); }
 };
 const SlowNetwork model;
 

@@ -25,6 +25,7 @@ MachineProfile slow_machine() {
   m.network_bandwidth = 50;
   m.node_latency = Seconds(0.5);
   m.network_latency = Seconds(2);
+  m.link_bandwidth = 25;
   m.ranks_per_node = 2;
   return m;
 }
@@ -93,6 +94,20 @@ TEST(MessageSeconds, OccupyTheSenderForTheirBytesAndArriveALatencyLater) {
   const MessageSeconds across = message_seconds(slow_machine(), Bytes(300), false);
   EXPECT_EQ(across.occupied.value, 6);
   EXPECT_EQ(across.latency.value, 2);
+}
+
+TEST(CopySeconds, TheLinksRateAtLeastALaunchAndNothingForNoBytes) {
+  const MachineProfile m = slow_machine();
+  EXPECT_EQ(copy_seconds(m, Bytes(300)).value, 12);  // 300 / 25
+  EXPECT_EQ(copy_seconds(m, Bytes(6)).value, 0.25);  // 0.24 s at the link's rate, less than a launch
+  EXPECT_EQ(copy_seconds(m, Bytes(7)).value, 0.28);
+  EXPECT_EQ(copy_seconds(m, Bytes(0)).value, 0);
+}
+
+TEST(CopySeconds, OffloadOf96MillionBytesTakesTwoMillisecondsEachWay) {
+  MachineProfile m;
+  m.link_bandwidth = 48e9;
+  EXPECT_DOUBLE_EQ(copy_seconds(m, Bytes(96'000'000)).value, 2e-3);
 }
 
 TEST(MachineProfile, RatesTimesAndCountsThatCannotBeAreRefusedByName) {
