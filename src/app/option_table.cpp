@@ -118,6 +118,9 @@ void add_parallel(Rows rows) {
   rows.add("layers_per_stage",
            {"layers", "layers of each stage, [4, 3]; empty: even, the first stages take the rest", count},
            &Case::layers_per_stage);
+  rows.add("layers_per_virtual_stage",
+           {"layers", "of one model chunk of a stage, interleaved 1F1B; 0: no interleaving", count_or_none},
+           &Case::layers_per_virtual_stage);
 }
 
 void add_training(Rows rows) {

@@ -99,7 +99,8 @@ struct LaunchFacts {
 };
 
 /// What a run with real data asks beyond validate(): fp32 elements, tensor_parallel 1, one model chunk per stage, and on
-/// the wall clock a core for every rank unless the case allows sharing. Throws InputError, or EnvironmentError for the launch.
+/// the wall clock a core for every rank unless the case allows sharing. Throws InputError, or EnvironmentError for the
+/// launch.
 void validate_real_run(const Case& c, const LaunchFacts& facts);
 
 }  // namespace spillway

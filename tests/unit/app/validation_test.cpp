@@ -177,6 +177,58 @@ TEST(RealRun, TensorParallelIsRefusedAndSaysWhatIsPossible) {
               AllOf(HasSubstr("tensor_parallel = 2"), HasSubstr("8 ranks"), HasSubstr("data_parallel 4")));
 }
 
+Case interleaved(std::int64_t layers, int stages, std::int64_t chunk) {
+  return changed([=](Case& c) {
+    c.model.num_hidden_layers = layers;
+    c.grid.pipeline_parallel = stages;
+    c.layers_per_virtual_stage = chunk;
+  });
+}
+
+TEST(Interleaving, ChunksMustDivideTheLayersOfEveryStage) {
+  EXPECT_NO_THROW(validate(interleaved(32, 8, 2), 0));
+  EXPECT_EQ(chunks_of_stages(interleaved(32, 8, 2)), 2);
+  EXPECT_EQ(chunks_of_stages(interleaved(32, 8, 4)), 1);
+  EXPECT_EQ(chunks_of_stages(interleaved(32, 8, 0)), 1);
+  const auto refused = [](const Case& c) { return input_error_of([&] { validate(c, 0); }); };
+  EXPECT_THAT(refused(interleaved(48, 8, 4)),
+              AllOf(HasSubstr("layers_per_virtual_stage = 4"), HasSubstr("6 = 1 x 4 + 2"), HasSubstr("3 or 6")));
+  EXPECT_THAT(refused(interleaved(7, 2, 1)), AllOf(HasSubstr("4 + 3"), HasSubstr("multiple of pipeline_parallel = 2")));
+  EXPECT_THAT(refused(interleaved(4, 1, 2)), HasSubstr("no bubble"));
+  EXPECT_THAT(refused(interleaved(4, 2, -1)), HasSubstr("layers_per_virtual_stage = -1"));
+}
+
+TEST(RealRun, SeveralChunksAreRefusedAndSayWhatIsPossible) {
+  EXPECT_THAT(input_error_of([&] {
+                validate_real_run(interleaved(4, 2, 1), {2, 2, 2});
+              }),
+              AllOf(HasSubstr("layers_per_virtual_stage = 1"), HasSubstr("2 layers"), HasSubstr("spillway plan")));
+  EXPECT_NO_THROW(validate_real_run(interleaved(4, 2, 2), {2, 2, 2}));  // one chunk: plain 1F1B
+}
+
+TEST(TensorParallel, DividesWhatItsRanksShare) {
+  const auto refused = [](const auto& change) {
+    return refusal([&](Case& c) {
+      c.grid.tensor_parallel = 4;
+      change(c);
+    });
+  };
+  EXPECT_NO_THROW(validate(changed([](Case& c) { c.grid.tensor_parallel = 4; }), 4));
+  EXPECT_THAT(refused([](Case& c) { c.model.num_key_value_heads = 2; }),
+              AllOf(HasSubstr("tensor_parallel = 4"), HasSubstr("num_key_value_heads = 2"), HasSubstr("do: 2")));
+  EXPECT_THAT(refused([](Case& c) { c.model.num_attention_heads = c.model.num_key_value_heads = 6; }),
+              HasSubstr("num_attention_heads = 6"));
+  EXPECT_THAT(refused([](Case& c) { c.model.shared_expert_intermediate_size = 30; }), HasSubstr("shared_expert"));
+  EXPECT_THAT(refused([](Case& c) { c.model.vocab_size = 255; }), HasSubstr("vocab_size = 255"));
+  EXPECT_THAT(refused([](Case& c) { c.training.sequence_length = 63; }), HasSubstr("sequence_length = 63"));
+}
+
+TEST(Validation, WithoutTheWorkloadRoutingIsNotLookedAt) {
+  const Case c = changed([](Case& v) { v.routing.reference_ranks = 3; });
+  EXPECT_NO_THROW(validate_without_workload(c, 1));
+  EXPECT_THAT(input_error_of([&] { validate(c, 1); }), HasSubstr("reference_ranks = 3"));
+}
+
 TEST(RealRun, ElementsOfTwoBytesAreRefused) {
   const Case c = changed([](Case& v) { v.model.bytes_per_element = 2; });
   EXPECT_THAT(input_error_of([&] { validate_real_run(c, {1, 1, 1}); }), HasSubstr("bytes_per_element = 2"));
