@@ -142,6 +142,11 @@ bool ActivationStore::wait(TensorKey key) {
   return waits;
 }
 
+void ActivationStore::settle() {
+  memory_.device.make_room(Bytes(0), memory_.clock.now());
+  memory_.host.make_room(Bytes(0), memory_.clock.now());
+}
+
 void ActivationStore::clear() {
   for (Slot& s : slots_) {
     if (s.copy) s.copy->wait();

@@ -58,12 +58,15 @@ class ActivationStore {
   /// Device memory for the tensor whose FP8 form is there.
   bool allocate_again(TensorKey key, Category category);
 
+  std::int64_t elements(TensorKey key) const { return slot(key).rows * slot(key).cols; }
   Seconds ready(TensorKey key) const { return slot(key).ready; }
   void set_ready(TensorKey key, Seconds time);
   /// When the copies end that a tensor has to wait for, its own or those of its memory's last owner.
   Seconds copied(TensorKey key) const { return slot(key).copied; }
   /// Returns when the tensor's copy has arrived; true where there was one to wait for.
   bool wait(TensorKey key);
+  /// Before the clock restarts: copies count as ended.
+  void settle();
   /// Releases everything, once no copy uses it any more.
   void clear();
 

@@ -37,8 +37,8 @@ struct Copy {
 /// Used by one thread. On the wall clock each lane has a thread of its own, from its first copy on.
 class CopyEngine {
  public:
-  /// The clock must outlive the engine.
-  explicit CopyEngine(Clock& clock);
+  /// The clock must outlive the engine. Without `moves_data` (virtual clock) a copy takes its time and moves nothing.
+  explicit CopyEngine(Clock& clock, bool moves_data = true);
   /// Returns when all issued copies are done.
   ~CopyEngine();
   CopyEngine(const CopyEngine&) = delete;
@@ -55,6 +55,7 @@ class CopyEngine {
  private:
   struct Lane;
   Clock& clock_;
+  bool moves_data_;
   std::array<std::unique_ptr<Lane>, copy_lane_count> lanes_;
 };
 

@@ -30,6 +30,7 @@ IterationOutcome Executor::run(std::int64_t iteration, std::int64_t step) {
   previous_message_.clear();
   operators_.begin_iteration(iteration);
   MPI_Barrier(engine_.communicators.world.comm());
+  engine_.activations.settle();
   timer_.clock().restart();
 
   clear_gradients(engine_, timer_);

@@ -34,7 +34,9 @@ class LaneTimer {
     body();
     const device::Work work = stream_.take();
     const device::Interval interval = clock_.compute_end(start, work);
-    const Seconds for_copies = clock_.is_virtual() && copied_ >= start ? start - std::max(idle_since, otherwise_) : Seconds(0);
+    const bool copy_is_last = clock_.is_virtual() && copied_ >= start && start > idle_since;
+    const Seconds for_copies = copy_is_last ? start - std::max(idle_since, otherwise_) : Seconds(0);
+    copied_ = otherwise_ = Seconds(0);
     count_exposed(for_copies);
     count_idle(start - idle_since - for_copies);
     totals_.compute_seconds += interval.duration();

@@ -22,10 +22,27 @@ const Case& large_case() {
   return c;
 }
 
+Schedule schedule_of(const Case& c) {
+  return one_forward_one_backward({c.grid.pipeline_parallel, static_cast<int>(c.training.micro_batches)});
+}
+
+StepPlan::Setup large_stage(int stage) {
+  return step_setup(large_case(), schedule_of(large_case()), stage, large_case().provisioning.margin);
+}
+
+/// Moves on to the next block that goes forward, from iteration to iteration.
+void skip_to_forward(StepPlan& plan) {
+  while (plan.finished() || plan.current().kind != Item::Kind::forward)
+    plan.finished() ? plan.begin_iteration(0) : plan.advance();
+}
+
 void compile_layer(benchmark::State& state, const char* policy) {
-  const auto blocks = stage_blocks(stage_setup(large_case()), 1);
-  const TensorSet keep = make_policy(policy)->decide({blocks[0].kind, blocks[0].context, 0}).keep;
-  for (auto _ : state) benchmark::DoNotOptimize(compile(blocks[0].kind, blocks[0].context, keep));
+  const auto chosen = make_policy(policy);
+  StepPlan plan(large_stage(1), *chosen);
+  skip_to_forward(plan);
+  plan.decide(0, 0);
+  const StageBlock& block = plan.blocks()[0];
+  for (auto _ : state) benchmark::DoNotOptimize(compile(block.kind, block.context, plan.mitigations(0, 0)));
 }
 BENCHMARK_CAPTURE(compile_layer, keep, "keep");
 BENCHMARK_CAPTURE(compile_layer, selective, "selective");
@@ -34,12 +51,11 @@ BENCHMARK_CAPTURE(compile_layer, full, "full");
 /// One decision about a block whose program is known already.
 void decide_warm(benchmark::State& state) {
   const auto policy = make_policy("selective");
-  StepPlan plan(stage_blocks(stage_setup(large_case()), 1), *policy);
-  const int blocks = static_cast<int>(plan.blocks().size());
-  int n = 0;
+  StepPlan plan(large_stage(1), *policy);
   for (auto _ : state) {
-    benchmark::DoNotOptimize(&plan.decide(n / blocks % 56, n % blocks));
-    ++n;
+    skip_to_forward(plan);
+    benchmark::DoNotOptimize(&plan.decide(plan.current().micro_batch, plan.current().block));
+    plan.advance();
   }
 }
 BENCHMARK(decide_warm);
@@ -47,9 +63,9 @@ BENCHMARK(decide_warm);
 /// The first decision of a new plan.
 void decide_cold(benchmark::State& state) {
   const auto policy = make_policy("selective");
-  const auto blocks = stage_blocks(stage_setup(large_case()), 1);
   for (auto _ : state) {
-    StepPlan plan(blocks, *policy);
+    StepPlan plan(large_stage(1), *policy);
+    skip_to_forward(plan);
     benchmark::DoNotOptimize(&plan.decide(0, 0));
   }
 }
@@ -57,18 +73,13 @@ BENCHMARK(decide_cold);
 
 /// The books of one iteration of the first stage, which has most micro-batches in flight.
 void forecast(benchmark::State& state, const char* name) {
-  const Case& c = large_case();
   const auto policy = make_policy(name);
-  const auto blocks = stage_blocks(stage_setup(c), 0);
-  const auto schedule =
-      one_forward_one_backward({c.grid.pipeline_parallel, static_cast<int>(c.training.micro_batches)});
-  const RankElements elements = rank_elements(blocks, Grid(c.grid));
-  StepPlan plan(blocks, *policy);
+  StepPlan plan(large_stage(0), *policy);
   Bytes peak;
   for (auto _ : state)
-    peak = forecast_memory(plan, schedule[0], elements, c.memory.alignment, [](int, const StageBlock& b) {
+    peak = forecast_memory(plan, [](int, const StageBlock& b) {
              return balanced_rows(b.context, 1.15);
-           }).peak();
+           }).ledger().peak();
   state.counters["peak_mib"] = mebibytes(peak);
 }
 BENCHMARK_CAPTURE(forecast, keep, "keep")->Unit(benchmark::kMicrosecond);

@@ -70,16 +70,20 @@ class Operators {
  public:
   Operators(const Case& c, const RunContext& context)
       : policy_(make_policy("keep")),
-        plan_(stage_blocks(stage_setup(c), 0), *policy_),
+        plan_(step_setup(c, context.schedule, 0, 1.0), *policy_),
         clock_(nullptr),
         timer_(clock_, stream_),
-        engine_(c, plan_.blocks(), {}),
+        engine_(c, plan_.blocks(), {}, clock_),
         runner_({c, context.routing, context.node_of_rank}, engine_, plan_.blocks(), timer_) {
     runner_.begin_iteration(0);
+    plan_.begin_iteration(0);
     for (const Instruction& i : plan_.decide(0, moe_block - 1).forward) carry_out(moe_block - 1, i);
-    const auto& forward = plan_.decide(0, moe_block).forward;
+    plan_.advance();
+    const BlockProgram& first = plan_.decide(0, moe_block);
+    runner_.announce(plan_.offer(0, moe_block));
+    for (std::size_t i = 0; i <= first.gate; ++i) carry_out(moe_block, first.forward[i]);
+    const auto& forward = plan_.decide_after_gate(0, moe_block, runner_.gate(0, moe_block)).forward;
     dispatch_ = std::find_if(forward.begin(), forward.end(), [](const Instruction& i) { return i.op == Op::dispatch; });
-    for (auto i = forward.begin(); i != dispatch_; ++i) carry_out(moe_block, *i);
     end_ = forward.end();
   }
 
@@ -103,11 +107,11 @@ class Operators {
  private:
   void allocate(int block, Tensor t) {
     const BlockContext& context = plan_.blocks()[block].context;
-    engine_.activations.allocate({0, block, t}, extent(t, context, runner_.rows(0, block)), category(t, context));
+    engine_.activations.allocate({0, block, t}, extent(t, context, plan_.rows(0, block).whole), category(t, context));
   }
   void carry_out(int block, const Instruction& instruction) {
     for (const Tensor t : instruction.allocate) allocate(block, t);
-    runner_.run(0, block, instruction);
+    runner_.run(0, block, instruction, plan_.rows(0, block).whole);
     for (const Tensor t : instruction.release) engine_.activations.release({0, block, t});
   }
 

@@ -86,10 +86,10 @@ class Rank {
         routing(make_routing_source(run_case.routing, routing_problem(run_case))),
         context(make_context(run_case, session, *routing, nullptr)),
         policy(make_policy("oracle")),
-        plan(stage_blocks(stage_setup(run_case), 0), *policy),
+        plan(step_setup(run_case, context.schedule, 0, 1.0), *policy),
         clock(nullptr),
-        engine(run_case, plan.blocks(), {}),
-        executor({run_case, *routing, context.node_of_rank, context.schedule[0]}, engine, plan, clock) {}
+        engine(run_case, plan.blocks(), {}, clock),
+        executor({run_case, *routing, context.node_of_rank}, engine, plan, clock) {}
 
   double model_flops() const {
     return model_flops_per_token(run_case.model, run_case.training.sequence_length).causal *

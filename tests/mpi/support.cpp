@@ -60,15 +60,13 @@ ExpertRows Trial::rows(int rank, std::int64_t iteration, int micro_batch, const 
 }
 
 ByteLedger Trial::forecast(const std::string& policy, int rank, std::int64_t iteration) const {
-  const Grid grid(case_.grid);
-  const int stage = grid.coordinates(rank).pipeline;
-  const auto chosen = make_policy(policy);
-  const std::vector<StageBlock> blocks = stage_blocks(stage_setup(case_), stage);
-  StepPlan plan(blocks, *chosen);
-  return forecast_memory(plan, context_.schedule[stage], rank_elements(blocks, grid), case_.memory.alignment,
-                         [&](int micro_batch, const StageBlock& block) {
-                           return rows(rank, iteration, micro_batch, block);
-                         });
+  const auto chosen = make_policy(policy, case_.provisioning.options);
+  StepPlan plan(step_setup(case_, context_.schedule, Grid(case_.grid).coordinates(rank).pipeline,
+                           case_.provisioning.margin),
+                *chosen);
+  return forecast_memory(plan, [&](int micro_batch, const StageBlock& block) {
+           return rows(rank, iteration, micro_batch, block);
+         }).ledger();
 }
 
 Bytes Trial::forecast_peak(const std::string& policy, std::int64_t iteration) const {

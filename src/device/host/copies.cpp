@@ -97,7 +97,8 @@ struct CopyEngine::Lane {
   }
 };
 
-CopyEngine::CopyEngine(Clock& clock) : clock_(clock), lanes_{std::make_unique<Lane>(), std::make_unique<Lane>()} {}
+CopyEngine::CopyEngine(Clock& clock, bool moves_data)
+    : clock_(clock), moves_data_(moves_data), lanes_{std::make_unique<Lane>(), std::make_unique<Lane>()} {}
 
 CopyEngine::~CopyEngine() {
   for (const auto& lane : lanes_) lane->stop();
@@ -115,7 +116,7 @@ CopyEvent CopyEngine::copy(CopyLane lane, const Copy& copy) {
   }
   const Seconds ready = copy.after ? std::max(copy.ready, copy.after->end()) : copy.ready;
   const Interval interval = clock_.copy(lane, ready, copy.bytes);
-  move_bytes(copy);
+  if (moves_data_) move_bytes(copy);
   l.busy.fetch_add(interval.duration().value);
   event.state_->end = interval.end;
   event.state_->finish();

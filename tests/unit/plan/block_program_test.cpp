@@ -8,7 +8,7 @@
 #include <set>
 
 #include "base/random.hpp"
-#include "plan/policy/policy.hpp"
+#include "one_block.hpp"
 
 namespace spillway {
 namespace {
@@ -24,7 +24,7 @@ BlockContext moe_context(std::int64_t shared = 8) {
 }
 
 BlockProgram program(std::string_view policy, BlockKind kind, const BlockContext& c) {
-  return compile(kind, c, make_policy(policy)->decide({kind, c, 0}).keep);
+  return compile(kind, c, decision(policy, kind, c));
 }
 
 /// Allocated before and released after an exchange of rows and their weights.
@@ -168,12 +168,12 @@ template <class Visit>
 void for_many_programs(const Visit& visit) {
   for (const auto& [kind, context] : all_blocks()) {
     std::vector<TensorSet> sets = {TensorSet::all(), {}};
-    for (const std::string& name : policy_names()) sets.push_back(make_policy(name)->decide({kind, context, 0}).keep);
+    for (const std::string& name : fixed_policies) sets.push_back(decision(name, kind, context).keep);
     for (std::uint64_t seed = 0; seed < 60; ++seed) sets.push_back(random_set(seed));
     for (const TensorSet& keep : sets) {
       SCOPED_TRACE(fmt::format("{} block, expert parallel {}, kept set {:#x}", name(kind), context.expert_parallel,
                                keep.bits()));
-      visit(kind, context, keep, compile(kind, context, keep));
+      visit(kind, context, keep, compile(kind, context, Mitigations{keep, {}, {}, 0}));
     }
   }
 }
@@ -278,7 +278,7 @@ TEST(BlockProgram, EveryBackwardRunsOnceInReverseOrder) {
 
 TEST(BlockProgram, KeepingEverythingRecomputesNothingAndKeepsTheSavedInventory) {
   for (const auto& [kind, context] : all_blocks()) {
-    const BlockProgram p = compile(kind, context, TensorSet::all());
+    const BlockProgram p = compile(kind, context, Mitigations::keep_all());
     for (const Instruction& i : p.backward) EXPECT_FALSE(i.recompute) << name(i.op);
     const ExpertRows rows{48, 3};
     Bytes kept;

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include "base/error.hpp"
+#include "one_block.hpp"
 
 namespace spillway {
 namespace {
@@ -12,8 +13,7 @@ using testing::HasSubstr;
 using T = Tensor;
 
 TensorSet kept(std::string_view policy, BlockKind kind) {
-  const BlockContext context;
-  return make_policy(policy)->decide({kind, context, 0}).keep;
+  return decision(policy, kind, BlockContext{}).keep;
 }
 
 TEST(Policy, UnknownNameIsRefusedWithTheListOfKnownOnes) {
@@ -27,7 +27,7 @@ TEST(Policy, UnknownNameIsRefusedWithTheListOfKnownOnes) {
 }
 
 TEST(Policy, EveryNameOfTheTableMakesAPolicyAndSaysWhatItMeans) {
-  EXPECT_THAT(policy_names(), testing::IsSupersetOf({"oracle", "keep", "selective", "full"}));
+  EXPECT_THAT(policy_names(), testing::IsSupersetOf({"oracle", "keep", "selective", "full", "flexible"}));
   for (const PolicyEntry& entry : policy_table()) {
     EXPECT_NE(make_policy(entry.name), nullptr);
     EXPECT_FALSE(entry.meaning.empty());

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "base/random.hpp"
+#include "one_block.hpp"
 
 namespace spillway {
 namespace {
@@ -41,11 +42,12 @@ Forecast forecast(const StageSetup& setup, int stage, std::string_view policy_na
   const auto blocks = stage_blocks(setup, stage);
   const RankElements elements = rank_elements(blocks, Grid(setup.grid));
   const Schedule schedule = one_forward_one_backward({setup.grid.pipeline_parallel, micro_batches});
-  StepPlan plan(blocks, *policy);
+  StepPlan plan({blocks, schedule[static_cast<std::size_t>(stage)], elements, {alignment, plenty, plenty}, {}, 1.0},
+                *policy);
   ByteLedger fixed(alignment);
   add_static_memory(fixed, elements, setup.shape.bytes_per_element);
   const RowsOf none = [](int, const StageBlock&) { return ExpertRows{}; };
-  return {forecast_memory(plan, schedule[stage], elements, alignment, rows ? rows : none), fixed.live()};
+  return {forecast_memory(plan, rows ? rows : none).ledger(), fixed.live()};
 }
 
 TEST(ForecastMemory, OneLayerAndOneMicroBatchByHand) {
@@ -141,21 +143,26 @@ TEST(BalancedRows, AreTheRoutedRowsTimesTheMarginRoundedUp) {
 /// Keeps everything of even micro-batches, nothing of odd ones.
 class Alternating final : public Policy {
  public:
-  Mitigations decide(const Situation& s) const override {
-    return {s.micro_batch % 2 == 0 ? TensorSet::all() : TensorSet{}};
+  Mitigations decide(const Situation& s) override {
+    return {s.micro_batch % 2 == 0 ? TensorSet::all() : TensorSet{}, {}, {}, 0};
   }
 };
 
 TEST(StepPlan, EveryMicroBatchKeepsTheDecisionItWentForwardWith) {
-  const Alternating policy;
-  StepPlan plan(stage_blocks(mixed(), 1), policy);
-  const BlockProgram* even = &plan.decide(0, 0);
-  const BlockProgram* odd = &plan.decide(1, 0);
-  EXPECT_NE(even->kept, odd->kept);
-  EXPECT_EQ(&plan.decide(2, 0), even);  // compiled once
-  EXPECT_EQ(&plan.program(0, 0), even);
-  EXPECT_EQ(&plan.program(1, 0), odd);
-  EXPECT_EQ(&plan.decide(0, 0), even);  // the next iteration
+  Alternating policy;
+  const auto blocks = stage_blocks(mixed(), 1);
+  StepPlan plan(stage_of(blocks, one_forward_one_backward({4, 5})[1]), policy);
+  std::map<int, TensorSet> kept;
+  for (int iteration = 0; iteration < 2; ++iteration)
+    for (plan.begin_iteration(iteration); !plan.finished(); plan.advance()) {
+      const Item& item = plan.current();
+      if (item.kind == Item::Kind::forward)
+        kept[item.micro_batch] = plan.decide_at(item.micro_batch, item.block, {8, 1, {}}).kept;
+      if (item.kind == Item::Kind::backward)
+        EXPECT_EQ(plan.program(item.micro_batch, item.block).kept, kept[item.micro_batch]);
+    }
+  EXPECT_EQ(&plan.program(0, 0), &plan.program(2, 0)) << "compiled once";
+  EXPECT_NE(kept[0], kept[1]);
 }
 
 TEST(Books, ReleaseAtIssueWhatAnInstructionReleases) {

@@ -1,0 +1,392 @@
+#include "run/projection.hpp"
+
+#include <algorithm>
+
+#include "base/error.hpp"
+#include "run/policy_run.hpp"
+#include "workload/shape/quantized.hpp"
+
+namespace spillway {
+namespace {
+
+constexpr Bytes no_cap{std::int64_t{1} << 60};
+/// Members add so many numbers to their rows per expert at the gate.
+constexpr std::int64_t offer_numbers = 7;
+
+/// The parts of an exchange that compute, before and after the message.
+struct Around {
+  bool before, after;
+};
+Around around(const Instruction& i, const BlockContext& c) {
+  const bool reorders = c.local_experts() > 1, sliced = i.slice >= 0, forward = i.pass == PassKind::forward;
+  if (i.op == Op::dispatch) return forward ? Around{true, reorders} : Around{reorders, true};
+  return forward ? Around{reorders, sliced} : Around{sliced, reorders};
+}
+
+device::Work work_of(Flops flops, Bytes bytes) { return {flops, bytes}; }
+
+}  // namespace
+
+GateTable LoadSource::table(std::int64_t iteration, int rank, const StageBlock& block, int micro_batch) const {
+  const Coordinates here = grid_.coordinates(rank);
+  const std::int64_t experts = case_.model.num_experts, size = case_.training.micro_batch_size;
+  GateTable t{std::vector<std::int64_t>(static_cast<std::size_t>(grid_.expert() * experts)), grid_.expert(), experts};
+  std::vector<std::int32_t> rows(static_cast<std::size_t>(experts));
+  for (int member = 0; member < grid_.expert(); ++member) {
+    const int data = grid_.coordinates(grid_.expert_rank(here.pipeline, here.expert_replica, member)).data;
+    for (std::int64_t j = 0; j < size; ++j) {
+      const std::int64_t sequence = (std::int64_t{micro_batch} * grid_.data() + data) * size + j;
+      routing_.rows_per_expert({iteration, block.layer, sequence}, rows);
+      for (std::int64_t e = 0; e < experts; ++e)
+        t.rows[static_cast<std::size_t>(member * experts + e)] += rows[static_cast<std::size_t>(e)];
+    }
+  }
+  return t;
+}
+
+struct Projection::Rank {
+  Rank(const Setup& s, int number, std::unique_ptr<Policy> chosen)
+      : rank(number),
+        here(Grid(s.run_case.grid).coordinates(number)),
+        policy(std::move(chosen)),
+        plan(with_cap(step_setup(s.run_case, s.schedule, here.pipeline, s.run_case.provisioning.margin)), *policy),
+        clock(&s.time),
+        timer(clock, stream),
+        arena(memory(s, plan.limits().cap)),
+        host(memory(s, s.run_case.memory.host_cap)),
+        copies(clock, false),
+        store({arena, s.run_case.machine.shared_memory ? arena : host, copies, clock},
+              static_cast<int>(s.run_case.training.micro_batches), static_cast<int>(plan.blocks().size())) {
+    add_static(s.run_case.model.bytes_per_element);
+    for (const StageBlock& b : plan.blocks()) {
+      tables[0].push_back(operator_table(b.kind, b.context));
+      tables[1].push_back(operator_table(b.kind, b.context, true));
+    }
+  }
+  StepPlan::Setup with_cap(StepPlan::Setup setup) const {
+    if (!policy->obeys_cap()) setup.limits.cap = no_cap;
+    return setup;
+  }
+  static device::ArenaOptions memory(const Setup& s, Bytes cap) {
+    return {cap, s.run_case.memory.alignment, Bytes(std::int64_t{1} << 40), false};
+  }
+  /// Static memory takes its place in the arena, untouched.
+  void add_static(std::int64_t element) {
+    for (const GroupElements& group : plan.elements()) {
+      if (group.elements == 0) continue;
+      const StaticBytes bytes = static_bytes(group.padded(), element, group.shards);
+      const Bytes half(bytes.optimizer.value / 2);
+      for (const auto& [category, size] :
+           {std::pair(Category::parameters, bytes.parameters), std::pair(Category::gradients, bytes.gradients),
+            std::pair(Category::optimizer, half), std::pair(Category::optimizer, bytes.optimizer - half)})
+        completed = arena.allocate(category, size) != nullptr && completed;
+    }
+  }
+
+  const StageBlock& block(const Item& item) const { return plan.blocks()[static_cast<std::size_t>(item.block)]; }
+  const OperatorRow& row(const Item& item, const Instruction& i) const {
+    const bool sliced = i.slice >= 0 || i.op == Op::sum_slices;
+    const auto& table = tables[sliced ? 1 : 0][static_cast<std::size_t>(item.block)];
+    return *std::find_if(table.begin(), table.end(), [&i](const OperatorRow& row) { return row.op == i.op; });
+  }
+  bool allocate(const Item& item, Tensor t, const ExpertRows& rows) {
+    const BlockContext& c = block(item).context;
+    return store.allocate({item.micro_batch, item.block, t}, extent(t, c, rows), category(t, c));
+  }
+  /// Copies, casts and drops. False when memory does not suffice.
+  bool move(const Item& item, const Instruction& i);
+  /// When the inputs of an operator's pass are there.
+  Seconds inputs(const Item& item, const Pass& pass);
+  Seconds compute(Seconds ready, device::Work work) {
+    return timer.compute(ready, [&] { stream.charge(work); });
+  }
+
+  int rank;
+  Coordinates here;
+  std::unique_ptr<Policy> policy;
+  StepPlan plan;
+  device::Stream stream;
+  device::Clock clock;
+  LaneTimer timer;
+  device::Arena arena, host;
+  device::CopyEngine copies;
+  device::ActivationStore store;
+  std::array<std::vector<std::vector<OperatorRow>>, 2> tables;  // whole, in slices: per block
+  bool completed = true;
+  // at a meeting
+  std::unique_ptr<RankProcess> process;
+  bool arrived = false;
+  GateTable table;
+  Offer offer;
+  std::vector<Offer> offers;
+  device::Interval interval{};
+};
+
+bool Projection::Rank::move(const Item& item, const Instruction& i) {
+  const device::TensorKey key{item.micro_batch, item.block, i.subject};
+  const BlockContext& c = block(item).context;
+  const Category where = category(i.subject, c);
+  const auto cast = [&] {
+    timer.set_mitigation(true);
+    timer.set_copied(store.copied(key), store.ready(key));
+    const std::int64_t elements = store.elements(key);
+    store.set_ready(key, compute(store.ready(key), work_of({}, Bytes(elements * 4) + quantized_bytes(elements))));
+  };
+  switch (i.action) {
+    case Action::offload:
+      return store.offload(key, where);
+    case Action::reload:
+      return store.reload(key, where);
+    case Action::quantize:
+      if (!store.allocate_small(key, where)) return false;
+      cast();
+      store.release(key);
+      return true;
+    case Action::dequantize:
+      if (!store.allocate_again(key, where)) return false;
+      cast();
+      store.release_small(key);
+      return true;
+    default:
+      for (const Tensor t : i.release) store.release({item.micro_batch, item.block, t});
+      return true;
+  }
+}
+
+Seconds Projection::Rank::inputs(const Item& item, const Pass& pass) {
+  Seconds copied, otherwise;
+  for (const auto* list : {&pass.reads, &pass.writes, &pass.scratch})
+    for (const Tensor t : *list) {
+      const device::TensorKey key{item.micro_batch, item.block, t};
+      if (!store.holds(key)) continue;
+      copied = std::max(copied, store.copied(key));
+      if (store.copied(key) < store.ready(key)) otherwise = std::max(otherwise, store.ready(key));
+    }
+  timer.set_copied(copied, otherwise);
+  return std::max(copied, otherwise);
+}
+
+Projection::Projection(Setup setup, const PolicyOf& policy_of)
+    : setup_(std::move(setup)), grid_(setup_.run_case.grid), loads_(setup_.run_case, setup_.routing) {
+  for (int r = 0; r < grid_.ranks(); ++r)
+    ranks_.push_back(std::make_unique<Rank>(
+        setup_, r, policy_of ? policy_of(r) : make_policy(setup_.policy, setup_.run_case.provisioning.options)));
+}
+
+Projection::~Projection() = default;
+
+const StepPlan& Projection::plan(int rank) const { return ranks_[static_cast<std::size_t>(rank)]->plan; }
+
+RankProcess Projection::process(Rank& r, std::int64_t iteration) {
+  using Kind = Meeting::Kind;
+  const int plane = grid_.plane();
+  r.timer.begin_iteration();
+  r.clock.restart();
+  clear_gradients(r);
+  for (r.plan.begin_iteration(iteration); !r.plan.finished(); r.plan.advance()) {
+    const Item item = r.plan.current();
+    const int mb = item.micro_batch;
+    const BlockContext& context = r.block(item).context;
+    const std::vector<Instruction>* list = nullptr;
+    switch (item.kind) {
+      case Item::Kind::receive_input:
+      case Item::Kind::receive_gradient: {
+        const bool input = item.kind == Item::Kind::receive_input;
+        const Tensor t = input ? Tensor::block_input : Tensor::d_residual;
+        if (!r.allocate(item, t, {})) co_return;
+        co_yield Meeting{Kind::message, {}, {}, r.rank + (input ? -plane : plane), mb};
+        r.store.set_ready({mb, item.block, t}, r.interval.end);
+        r.timer.waits_for(LaneTimer::Waits::pipeline);
+        break;
+      }
+      case Item::Kind::send_output:
+      case Item::Kind::send_gradient: {
+        const bool output = item.kind == Item::Kind::send_output;
+        const device::TensorKey key{mb, item.block, output ? Tensor::block_output : Tensor::d_residual};
+        const int to = r.rank + (output ? plane : -plane);
+        const auto cost = setup_.time.message(extent(key.tensor, context, {}).bytes(), r.rank, to);
+        const Seconds start = r.clock.network_start(r.store.ready(key));
+        messages_[{r.rank, to, mb}] = r.clock.network_end(start, start + cost.occupied).end + cost.latency;
+        r.store.release(key);
+        break;
+      }
+      case Item::Kind::forward:
+        list = &r.plan.decide(mb, item.block).forward;
+        break;
+      case Item::Kind::reload:
+        list = &r.plan.program(mb, item.block).reloads;
+        break;
+      case Item::Kind::backward:
+        list = &r.plan.program(mb, item.block).backward;
+        break;
+    }
+    if (list == nullptr) continue;
+    for (std::size_t n = 0; n < list->size(); ++n) {
+      const Instruction& i = (*list)[n];
+      const ExpertRows rows = r.plan.rows(mb, item.block).of(i);
+      if (i.action != Action::run) {
+        if (!r.move(item, i)) co_return;
+        continue;
+      }
+      for (const Tensor t : i.allocate)
+        if (!r.allocate(item, t, rows)) co_return;
+      const OperatorRow& row = r.row(item, i);
+      const Pass& pass = i.pass == PassKind::forward ? row.forward : row.backward;
+      const Seconds ready = r.inputs(item, pass);
+      r.timer.set_mitigation(i.recompute);
+      const bool fresh = i.allocates(Tensor::block_output) || i.allocates(Tensor::d_mlp_norm_output);
+      const OperatorWork work = operator_work(i.op, i.pass, context, rows, fresh);
+      Seconds end = ready;
+      const bool exchanges = row.collective == Collective::expert_all_to_all && context.expert_parallel > 1;
+      if (i.op == Op::gate && i.pass == PassKind::forward) {
+        r.table = loads_.table(iteration, r.rank, r.block(item), mb);
+        r.offer = r.plan.offer(mb, item.block);
+        co_yield Meeting{Kind::gate, r.clock.network_start(ready),
+                         Bytes(grid_.expert() * (context.shape.num_experts + offer_numbers) * 8), 0, 0};
+        end = r.interval.end;
+        r.timer.waits_for(LaneTimer::Waits::collective);
+      } else if (exchanges) {
+        const Around a = around(i, context);
+        if (a.before) end = r.compute(end, work_of(work.flops, work.bytes));
+        co_yield Meeting{Kind::expert_exchange, r.clock.network_start(end), work.received, 0, 0};
+        end = r.timer.all_to_all(r.interval);
+        if (a.after) end = r.compute(end, work_of({}, work.bytes_after_message));
+      } else {
+        end = r.compute(ready, work_of(work.flops, work.bytes + work.bytes_after_message));
+      }
+      for (const Tensor t : pass.writes) r.store.set_ready({mb, item.block, t}, end);
+      for (const Tensor t : i.release) r.store.release({mb, item.block, t});
+      if (i.op == Op::gate && i.pass == PassKind::forward)
+        list = &r.plan.decide_after_gate(mb, item.block, {r.table, r.offers, r.here.expert}).forward;
+    }
+  }
+  // the gradient step, as gradient_step.cpp does it
+  r.timer.set_mitigation(false);
+  for (int g = 0; g < static_cast<int>(parameter_group_count); ++g) {
+    const GroupElements& group = r.plan.elements()[static_cast<std::size_t>(g)];
+    const Kind kind = g == 0 ? Kind::dense_gradients : Kind::expert_gradients;
+    const std::int64_t length = group.shard(), sharers = group.shards;
+    if (sharers == 1 || length == 0) continue;
+    Seconds ready = r.clock.compute_lane();
+    const std::int64_t piece = std::min(length, reduction_piece);
+    for (std::int64_t at = 0; at < length; at += piece) {
+      const std::int64_t bytes = std::min(piece, length - at) * 4;
+      co_yield Meeting{kind, r.clock.network_start(ready), Bytes(sharers * bytes), 0, 0};
+      r.timer.waits_for(LaneTimer::Waits::collective);
+      ready = r.compute(r.interval.end, work_of({}, Bytes(2 * bytes + (sharers - 1) * 3 * bytes)));
+    }
+  }
+  for (int g = 0; g < static_cast<int>(parameter_group_count); ++g) {
+    const GroupElements& group = r.plan.elements()[static_cast<std::size_t>(g)];
+    const Kind kind = g == 0 ? Kind::dense_gradients : Kind::expert_gradients;
+    const std::int64_t length = group.shard(), sharers = group.shards;
+    if (length == 0) continue;
+    Seconds ready = r.compute(Seconds(0), work_of({}, Bytes(7 * 4 * length)));
+    if (sharers == 1) continue;
+    for (std::int64_t at = 0; at < length; at += reduction_piece) {
+      co_yield Meeting{kind, r.clock.network_start(ready),
+                       Bytes(sharers * std::min(reduction_piece, length - at) * 4), 0, 0};
+      ready = r.interval.end;
+      r.timer.waits_for(LaneTimer::Waits::collective);
+    }
+  }
+}
+
+void Projection::clear_gradients(Rank& r) {
+  for (const GroupElements& group : r.plan.elements())
+    r.compute(Seconds(0), work_of({}, Bytes(group.padded() * 4)));
+}
+
+std::vector<int> Projection::members(const Rank& r, Meeting::Kind kind) const {
+  std::vector<int> list;
+  const Coordinates& at = r.here;
+  switch (kind) {
+    case Meeting::Kind::gate:
+    case Meeting::Kind::expert_exchange:
+      for (int e = 0; e < grid_.expert(); ++e) list.push_back(grid_.expert_rank(at.pipeline, at.expert_replica, e));
+      break;
+    case Meeting::Kind::dense_gradients:
+      for (int d = 0; d < grid_.data(); ++d) list.push_back(grid_.rank(at.pipeline, d, at.tensor));
+      break;
+    case Meeting::Kind::expert_gradients:
+      for (int i = 0; i < grid_.expert_replicas(); ++i) list.push_back(grid_.expert_rank(at.pipeline, i, at.expert));
+      break;
+    case Meeting::Kind::message:
+      list.push_back(r.rank);
+      break;
+  }
+  return list;
+}
+
+/// True once what a waiting rank waits for has come; a collective is settled for all its members by the last of them.
+bool Projection::ready_to_go_on(Rank& r) {
+  const Meeting& m = r.process->meeting();
+  if (m.kind == Meeting::Kind::message) {
+    const auto found = messages_.find({m.from, r.rank, m.tag});
+    if (found == messages_.end()) return false;
+    r.interval = {found->second, found->second};
+    messages_.erase(found);
+    return true;
+  }
+  if (!r.arrived) return true;  // settled by another member
+  const std::vector<int> group = members(r, m.kind);
+  const bool all = std::all_of(group.begin(), group.end(), [&](int i) {
+    const Rank& other = *ranks_[static_cast<std::size_t>(i)];
+    return other.arrived && !other.process->done() && other.process->meeting().kind == m.kind;
+  });
+  if (all) settle(group);
+  return all;
+}
+
+void Projection::settle(const std::vector<int>& group) {
+  Seconds begin;
+  std::vector<Bytes> received;
+  std::vector<Offer> offers;
+  for (const int i : group) {
+    Rank& r = *ranks_[static_cast<std::size_t>(i)];
+    begin = std::max(begin, r.process->meeting().start);
+    received.push_back(r.process->meeting().received);
+    offers.push_back(r.offer);
+  }
+  const Seconds end = begin + setup_.time.all_to_all(received, group);
+  for (const int i : group) {
+    Rank& r = *ranks_[static_cast<std::size_t>(i)];
+    r.interval = r.clock.network_end(begin, end);
+    r.offers = offers;
+    r.arrived = false;
+  }
+}
+
+ProjectedIteration Projection::run(std::int64_t iteration) {
+  messages_.clear();
+  for (auto& r : ranks_) {
+    r->store.settle();
+    r->store.clear();
+    r->copies.reset_busy();
+    r->process = std::make_unique<RankProcess>(process(*r, iteration));
+    r->process->resume();
+    r->arrived = !r->process->done();
+  }
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (auto& r : ranks_)
+      while (!r->process->done() && ready_to_go_on(*r)) {
+        r->process->resume();
+        r->arrived = !r->process->done();
+        moved = true;
+      }
+  }
+  ProjectedIteration result;
+  for (auto& r : ranks_) {
+    result.completed = result.completed && r->process->done() && r->plan.finished();
+    const Seconds copied = r->copies.busy(device::CopyLane::out) + r->copies.busy(device::CopyLane::in);
+    r->timer.totals().hidden_mitigation_seconds = std::max(Seconds(0), copied - r->timer.exposed_copies());
+    result.seconds = std::max(result.seconds, r->clock.now());
+    result.ranks.push_back(r->timer.totals());
+    result.peak.push_back(r->arena.ledger().peak());
+    r->process.reset();
+  }
+  return result;
+}
+
+}  // namespace spillway

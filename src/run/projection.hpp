@@ -1,0 +1,115 @@
+#pragma once
+// One iteration of a policy on all ranks without data: the same plans, books, lanes and formulas as the executor, loads
+// from the routing. What the virtual clock of a real run will show, before it is run.
+#include <coroutine>
+#include <exception>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "device/activation_store.hpp"
+#include "plan/step_plan.hpp"
+#include "run/case.hpp"
+#include "run/lane_timer.hpp"
+
+namespace spillway {
+
+/// What a projected iteration gives for every rank.
+struct ProjectedIteration {
+  Seconds seconds;  ///< of the job: the latest rank's
+  bool completed = true;
+  std::vector<RankIteration> ranks;
+  std::vector<Bytes> peak;  ///< of device memory since the projection began
+};
+
+/// Takes part in a collective or waits for a message: everything a rank cannot do alone.
+struct Meeting {
+  enum class Kind : unsigned char { gate, expert_exchange, dense_gradients, expert_gradients, message } kind{};
+  Seconds start;   ///< when this rank could begin
+  Bytes received;  ///< by this rank
+  int from = 0;    ///< of a message: world rank and tag
+  int tag = 0;
+};
+
+/// A rank's iteration, suspended wherever it needs others.
+class RankProcess {
+ public:
+  struct promise_type {
+    Meeting meeting;
+    std::exception_ptr failure;
+    RankProcess get_return_object() { return RankProcess(std::coroutine_handle<promise_type>::from_promise(*this)); }
+    std::suspend_always initial_suspend() { return {}; }
+    std::suspend_always final_suspend() noexcept { return {}; }
+    std::suspend_always yield_value(const Meeting& m) {
+      meeting = m;
+      return {};
+    }
+    void return_void() {}
+    void unhandled_exception() { failure = std::current_exception(); }
+  };
+  explicit RankProcess(std::coroutine_handle<promise_type> handle) : handle_(handle) {}
+  RankProcess(RankProcess&& other) noexcept : handle_(std::exchange(other.handle_, {})) {}
+  RankProcess& operator=(RankProcess&&) = delete;
+  ~RankProcess() {
+    if (handle_) handle_.destroy();
+  }
+  bool done() const { return handle_.done(); }
+  const Meeting& meeting() const { return handle_.promise().meeting; }
+  /// Runs on to the next meeting or the end; rethrows what went wrong.
+  void resume() {
+    handle_.resume();
+    if (handle_.promise().failure) std::rethrow_exception(handle_.promise().failure);
+  }
+
+ private:
+  std::coroutine_handle<promise_type> handle_;
+};
+
+/// Rows per expert that every rank sends, for one (iteration, layer, micro-batch).
+class LoadSource {
+ public:
+  LoadSource(const Case& c, const RoutingSource& routing) : case_(c), grid_(c.grid), routing_(routing) {}
+  /// The gate table of the expert group of `rank`.
+  GateTable table(std::int64_t iteration, int rank, const StageBlock& block, int micro_batch) const;
+
+ private:
+  const Case& case_;
+  Grid grid_;
+  const RoutingSource& routing_;
+};
+
+class Projection {
+ public:
+  struct Setup {
+    const Case& run_case;
+    const RoutingSource& routing;
+    const Schedule& schedule;
+    const device::TimeModel& time;
+    std::string policy;
+  };
+  /// A policy object for every rank: by default those of the table.
+  using PolicyOf = std::function<std::unique_ptr<Policy>(int rank)>;
+  explicit Projection(Setup setup, const PolicyOf& policy_of = {});
+  ~Projection();
+
+  ProjectedIteration run(std::int64_t iteration);
+  /// The plan of a rank as its last iteration left it.
+  const StepPlan& plan(int rank) const;
+
+ private:
+  struct Rank;
+  RankProcess process(Rank& rank, std::int64_t iteration);
+  void clear_gradients(Rank& rank);
+  bool ready_to_go_on(Rank& rank);
+  void settle(const std::vector<int>& members);
+  std::vector<int> members(const Rank& rank, Meeting::Kind kind) const;
+
+  Setup setup_;
+  Grid grid_;
+  LoadSource loads_;
+  std::vector<std::unique_ptr<Rank>> ranks_;
+  std::map<std::array<int, 3>, Seconds> messages_;  ///< by [from, to, tag]: when they arrive
+};
+
+}  // namespace spillway
