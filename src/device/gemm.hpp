@@ -5,16 +5,13 @@
 
 #include "device/matrix.hpp"
 #include "device/stream.hpp"
+#include "workload/shape/slices.hpp"
 
 namespace spillway::device {
 
 enum class Transpose : bool { no = false, yes = true };
 
-/// Rows per tile of every grouped product. Results depend on the tiling, so every policy uses this one, a slice of rows
-/// is whole tiles, and a remainder of a single row is padded with a row of zeros (a one-row product would take another
-/// path through the library, with another order of summation). 256 measured best on one core at hidden 512, expert hidden
-/// 256 and about 128 rows per expert: smaller tiles read and write the weight gradients more often.
-inline constexpr std::int64_t row_tile = 256;
+using spillway::row_tile;  // slices of a dispatch are whole tiles
 
 /// c[m,n] = op(a) op(b) + beta c; beta is 0 or 1. Charges 2mnk FLOPs. Any extent may be 0.
 void gemm(Stream& stream, Matrix<const float> a, Transpose transpose_a, Matrix<const float> b, Transpose transpose_b,
