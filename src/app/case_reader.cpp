@@ -98,6 +98,18 @@ void resolve_trace(Case& c, const fs::path& case_folder) {
                   c.routing.trace, (case_folder / ".." / "traces").lexically_normal().string()));
 }
 
+/// Path of the decisions to replay as seen from the working folder.
+void resolve_replay(Case& c, const fs::path& case_folder) {
+  std::string& file = c.provisioning.options.replay_file;
+  if (file.empty()) return;
+  for (const fs::path& place : {case_folder / file, fs::path(file)})
+    if (fs::is_regular_file(place)) {
+      file = place.lexically_normal().string();
+      return;
+    }
+  throw InputError(fmt::format("replay.file = \"{}\": no such file beside the case file or in the working folder", file));
+}
+
 Value value_of_json(const Json& json) {
   Value value;
   value.text = json.dump();
@@ -134,6 +146,7 @@ Case read_case(const CaseSource& source) {
   }
   for (const Assignment& a : given) assign(c, a);
   resolve_trace(c, source.file.parent_path());
+  resolve_replay(c, source.file.parent_path());
   return c;
 }
 

@@ -58,9 +58,9 @@ void write_results(const Report& report, const std::vector<Evaluation>& evaluati
 }
 
 /// Runs the case. A failure on one rank must not leave the others waiting in a collective: it ends the whole job.
-Report run_or_abort(const Case& c, const Session& session) {
+Report run_or_abort(const Case& c, const Session& session, std::vector<std::string>* decisions) {
   try {
-    return run_experiment(c, session);
+    return run_experiment(c, session, decisions);
   } catch (const Error& error) {
     session.abort(error.code(), error.what());
   } catch (const std::bad_alloc&) {
@@ -86,7 +86,8 @@ ExitCode launch(const RunRequest& request) {
   if (session.rank() == 0 && agreed.code != ExitCode::valid) fmt::print(stderr, "spillway: error: {}\n", agreed.text);
   const Case c = agreed_case(agreed, false);
 
-  Report report = run_or_abort(c, session);
+  std::vector<std::string> decisions;
+  Report report = run_or_abort(c, session, !request.decisions.empty() ? &decisions : nullptr);
   device::reach(device::Phase::report);
   const bool valid = invalid_reasons(report).empty();
   if (session.rank() == 0) {
@@ -96,6 +97,8 @@ ExitCode launch(const RunRequest& request) {
     fmt::print("{}", report_text(report, evaluations));
     std::fflush(stdout);  // shown even where it cannot be written
     write_results(report, evaluations, request, agreed.folder);
+    if (!request.decisions.empty())
+      write_atomically(request.decisions, fmt::format("{}", fmt::join(decisions, "")));
     fmt::print("results in {}\n", agreed.folder);
     std::fflush(stdout);
   }
@@ -117,6 +120,9 @@ Action declare_run(CLI::App& app) {
   app.add_flag_callback(
       "--allow-oversubscribed", [request] { request->source.settings.push_back("allow_oversubscribed=true"); },
       "let more ranks than cores run on the wall clock");
+  app.add_option("--decisions", request->decisions,
+                 "file for every decision with its inputs, one JSON object per line; replay.file reads it back");
+  app.get_option("--decisions")->type_name("FILE");
   app.add_flag("--csv-per-rank", request->csv_per_rank, "also write a CSV of iterations per rank");
   app.footer(option_help);
   return [request] { return launch(*request); };

@@ -21,6 +21,7 @@ std::string kind_of() {
   if constexpr (std::is_same_v<T, std::string>) return "text";
   if constexpr (std::is_same_v<T, std::vector<std::string>>) return "list of text";
   if constexpr (std::is_same_v<T, std::vector<std::int64_t>>) return "list of integers";
+  if constexpr (std::is_same_v<T, std::vector<double>>) return "list of numbers";
   if constexpr (std::is_enum_v<T>) return fmt::format("{}", fmt::join(words(T{}), " | "));
 }
 
@@ -173,6 +174,8 @@ void add_routing(Rows rows) {
 void add_memory(Rows rows) {
   rows.add("cap", {"bytes", "hard limit of the live blocks of every rank", {1, 0x1p60}}, &Case::memory,
            &MemoryOptions::cap);
+  rows.add("host_cap", {"bytes", "the same of offloaded blocks in every rank's host tier", {0, 0x1p60}}, &Case::memory,
+           &MemoryOptions::host_cap);
   rows.add("alignment", {"bytes", "blocks are rounded up to a multiple of it; a power of two", {1, 0x1p30}},
            &Case::memory, &MemoryOptions::alignment);
 }
@@ -188,6 +191,31 @@ void add_provisioning(Rows rows) {
   add("calm_imbalance", {"max/mean", "at or below it a spike is over", ratio}, &ProvisioningOptions::calm_imbalance);
   add("calm_iterations", {"iterations", "consecutive calm ones before restarting back", steps},
       &ProvisioningOptions::calm_iterations);
+  add("predicted_iterations",
+      {"iterations", "the first of each policy whose seconds the cost model predicts; 0: none", {0, 0x7fffffff}, false},
+      &ProvisioningOptions::predicted_iterations);
+  add("margins", {"x balance", "loads to plan for at which static policies are projected too, [1.0, 1.5]", ratio, false},
+      &ProvisioningOptions::margins);
+}
+
+/// Settings of single policies, each in a section of its name.
+void add_policies(std::vector<Option>& table) {
+  const auto add = [&table](const char* section, const char* name, Meaning meaning, auto member) {
+    meaning.compared = false;  // how a policy decides is what is compared
+    Rows{std::string(section) + ".", table}.add(name, std::move(meaning), &Case::provisioning,
+                                                &ProvisioningOptions::options, member);
+  };
+  add("flexible", "choice", {"", "greedy: largest memory reduction first; ratio: least exposed time per byte first"},
+      &PolicyOptions::choice);
+  add("flexible", "quantize", {"", "let flexible and unified store tensors as FP8: gradients become inexact"},
+      &PolicyOptions::quantize);
+  add("unified", "worst_load", {"x balance", "load that unified plans for", ratio}, &PolicyOptions::worst_load);
+  add("kuai", "smallest", {"bytes", "smaller tensors are not offloaded", {0, 0x1p50}}, &PolicyOptions::kuai_smallest);
+  add("paged", "pool",
+      {"bytes", "of expert activations on the device; 0: what is left at the planned load", {0, 0x1p60}},
+      &PolicyOptions::paged_pool);
+  add("replay", "file", {"", "decisions as --decisions writes them; relative to the case file or the working folder"},
+      &PolicyOptions::replay_file);
 }
 
 void add_machine(Rows rows) {
@@ -230,6 +258,7 @@ const std::vector<Option>& option_table() {
     add_routing({"routing.", rows});
     add_memory({"memory.", rows});
     add_provisioning({"provisioning.", rows});
+    add_policies(rows);
     add_machine({"machine.", rows});
     return rows;
   }();

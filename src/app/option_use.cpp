@@ -106,7 +106,7 @@ std::string option_help() {
       section = section_of(option.key);
       text += section.empty() ? "\n" : fmt::format("\n[{}]\n", section);
     }
-    const bool ranged = option.is_numeric() || option.kind == "list of integers";
+    const bool ranged = option.is_numeric() || option.kind == "list of integers" || option.kind == "list of numbers";
     const std::string range = ranged ? fmt::format(", {} to {}", option.limits.least, option.limits.most) : "";
     text += fmt::format("  {} = {}{}\n      {} ({}{})\n", option.key, default_of(option),
                         option.unit.empty() || option.kind == "size" ? "" : " " + option.unit, option.meaning,

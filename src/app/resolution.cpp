@@ -1,10 +1,25 @@
 #include "app/resolution.hpp"
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "app/output_folder.hpp"
 
 namespace spillway::app {
+
+namespace {
+
+/// Nothing is overwritten, and no run is lost for want of a folder.
+void check_decisions_file(const std::filesystem::path& file) {
+  if (file.empty()) return;
+  require_input(!std::filesystem::exists(file), "--decisions {}: the file exists; name another or move it away",
+                file.string());
+  const auto folder = file.has_parent_path() ? file.parent_path() : ".";
+  require_input(std::filesystem::is_directory(folder), "--decisions {}: there is no folder {}", file.string(),
+                folder.string());
+}
+
+}  // namespace
 
 Resolution resolve(const RunRequest& request, const LaunchFacts& facts) {
   try {
@@ -13,6 +28,7 @@ Resolution resolve(const RunRequest& request, const LaunchFacts& facts) {
     if (c.model.moe_layers() > 0) make_routing_source(c.routing, routing_problem(c));  // refuses what cannot be met
     Resolution resolution{ExitCode::valid, canonical_text(c), ""};
     if (!request.output.empty()) check_output_folder(request.output);
+    check_decisions_file(request.decisions);
     if (!request.validate_only) {
       resolution.folder = request.output.empty() ? default_output_folder(c.name).string() : request.output;
       create_output_folder(resolution.folder);

@@ -14,6 +14,7 @@ struct RunRequest {
   std::string output;          ///< folder for results; empty: default_output_folder
   bool validate_only = false;  ///< check everything, start nothing
   bool csv_per_rank = false;   ///< also write iterations per rank
+  std::string decisions;       ///< file for every decision; empty: none
 };
 
 struct Resolution {

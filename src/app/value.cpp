@@ -170,11 +170,18 @@ void read(const Value& value, Limits, std::string& field) {
 
 void read(const Value& value, Limits limits, std::vector<std::string>& field) { read_list(value, limits, field); }
 void read(const Value& value, Limits limits, std::vector<std::int64_t>& field) { read_list(value, limits, field); }
+void read(const Value& value, Limits limits, std::vector<double>& field) { read_list(value, limits, field); }
 void read(const Value& value, Limits, ClockKind& field) { read_word(value, field); }
 void read(const Value& value, Limits, Inventory& field) { read_word(value, field); }
+void read(const Value& value, Limits, GreedyChoice& field) { read_word(value, field); }
 
 const std::vector<std::string>& words(ClockKind) {
   static const std::vector<std::string> list{"wall", "virtual"};
+  return list;
+}
+
+const std::vector<std::string>& words(GreedyChoice) {
+  static const std::vector<std::string> list{"greedy", "ratio"};
   return list;
 }
 

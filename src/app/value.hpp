@@ -55,11 +55,14 @@ void read(const Value& value, Limits limits, Seconds& field);
 void read(const Value& value, Limits limits, std::string& field);
 void read(const Value& value, Limits limits, std::vector<std::string>& field);
 void read(const Value& value, Limits limits, std::vector<std::int64_t>& field);
+void read(const Value& value, Limits limits, std::vector<double>& field);
 void read(const Value& value, Limits limits, ClockKind& field);
+void read(const Value& value, Limits limits, GreedyChoice& field);
 void read(const Value& value, Limits limits, Inventory& field);
 
 /// Words of the enumerations, in the order of their enumerators.
 const std::vector<std::string>& words(ClockKind);
+const std::vector<std::string>& words(GreedyChoice);
 const std::vector<std::string>& words(Inventory);
 
 }  // namespace spillway::app

@@ -5,6 +5,8 @@
 
 #include <cerrno>
 #include <cstring>
+#include <fstream>
+#include <sstream>
 #include <string>
 #include <utility>
 
@@ -77,6 +79,14 @@ void write_atomically(const std::filesystem::path& path, std::string_view text) 
     file.commit();
   }
   flush_folder(path);
+}
+
+std::string read_text(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  if (!file) throw EnvironmentError(fmt::format("cannot read {}: {}", path.string(), std::strerror(errno)));
+  return text.str();
 }
 
 }  // namespace spillway

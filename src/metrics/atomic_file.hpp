@@ -1,6 +1,7 @@
 #pragma once
 // Result files appear whole or not at all.
 #include <filesystem>
+#include <string>
 #include <string_view>
 
 namespace spillway {
@@ -9,5 +10,8 @@ namespace spillway {
 /// failure (missing folder, no permission, full disk) an earlier file at `path` is untouched, no temporary file stays,
 /// and EnvironmentError names the path and the system's reason.
 void write_atomically(const std::filesystem::path& path, std::string_view text);
+
+/// The whole of a file. Throws EnvironmentError that names the path and the system's reason.
+std::string read_text(const std::filesystem::path& path);
 
 }  // namespace spillway

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "metrics/margin_curve.hpp"
 #include "metrics/summary.hpp"
 
 namespace spillway {
@@ -25,6 +26,7 @@ struct Report {
   RunFacts facts;
   std::vector<std::string> reasons;           ///< faults of no single policy (verification, differing checksums)
   std::vector<PolicyRun> runs;                ///< in the order of the case
+  std::vector<MarginPoint> margins;           ///< projected; empty where the case asks for none
   std::optional<PolicyRun> projected_oracle;  ///< stands in where the oracle does not fit the machine
   std::string oracle_reason = "oracle is not among the policies of the case";  ///< said where there is none
 };

@@ -188,7 +188,14 @@ Json to_json(const Report& report, const std::vector<Evaluation>& evaluations) {
                {"workload_checksum", hex(report.workload_checksum)},
                {"config", report.config},
                {"environment", report.environment},
-               {"runs", Json::array()}};
+               {"runs", Json::array()},
+               {"margins", Json::array()}};
+  for (const MarginPoint& p : report.margins)
+    json["margins"].push_back({{"policy", p.policy},
+                               {"margin", p.margin},
+                               {"tokens_per_second", value(p.tokens_per_second)},
+                               {"oom_events", p.oom_events},
+                               {"restarts", p.restarts}});
   for (std::size_t i = 0; i < report.runs.size(); ++i) {
     json["runs"].push_back(run_json(report.runs[i], evaluations[i]));
   }

@@ -79,6 +79,11 @@ std::string report_text(const Report& report, const std::vector<Evaluation>& eva
   for (std::size_t i = 0; i < evaluations.size(); ++i) text += table_line(report.runs[i], evaluations[i], width);
   text += fmt::format("\nMFU: causal convention, of {:g} FLOP/s per rank ({}); restart-eq.: lost seconds / {:g} s\n\n",
                       report.facts.peak_flops, report.facts.peak_source, report.facts.restart_seconds.value);
+  std::vector<MarginReference> references;
+  for (std::size_t i = 0; i < evaluations.size() && report.virtual_clock; ++i)
+    if (evaluations[i].fom) references.push_back({report.runs[i].policy, evaluations[i].fom->tokens_per_second});
+  const std::string margins = margin_text(report.margins, references);
+  if (!margins.empty()) text += margins + "\n";
   for (std::size_t i = 0; i < evaluations.size(); ++i) {
     text += figure_line(report, report.runs[i], evaluations[i]) + "\n";
   }

@@ -89,6 +89,11 @@ struct PeakBytes {
   bool operator==(const PeakBytes&) const = default;
 };
 
+/// The cost model's time of the iterations it was asked about, and what they took.
+struct PredictedSeconds {
+  Seconds predicted, spent;
+};
+
 /// One rank over a whole policy run.
 struct RankRecord {
   int rank = 0;
@@ -96,7 +101,7 @@ struct RankRecord {
   std::string host;  ///< node name; of a projection the modelled node
   PeakBytes peak;
   std::optional<Bytes> predicted_activation_peak;  ///< from the operator table, to compare with peak.activation
-  std::optional<Seconds> predicted_seconds;        ///< cost model's time of all completed iterations together
+  std::optional<PredictedSeconds> predicted;
   std::optional<Bytes> reserved_bytes;             ///< backing memory of the arena
   std::optional<Bytes> peak_host_bytes;            ///< offloaded blocks, both copies in flight included
   std::vector<RankIteration> iterations;           ///< parallel to PolicyRun::iterations

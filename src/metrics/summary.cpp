@@ -151,8 +151,9 @@ Summary rank_columns(const Context& c, std::size_t r, const Summary& shared) {
     s.predicted_activation_error =
         ratio(static_cast<double>(error.value), static_cast<double>(rank.peak.activation.value));
   }
-  if (rank.predicted_seconds) {
-    s.predicted_seconds_error = ratio((*rank.predicted_seconds - c.completed_seconds).value, c.completed_seconds.value);
+  if (rank.predicted) {
+    const auto& [predicted, spent] = *rank.predicted;
+    s.predicted_seconds_error = ratio((predicted - spent).value, spent.value);
   }
   s.reserved_bytes = rank.reserved_bytes;
   s.peak_host_bytes = rank.peak_host_bytes;

@@ -20,7 +20,7 @@ StageMemory stage_memory(const StepPlan::Setup& s) {
   return StageMemory({s.blocks, s.order, fixed.live(), s.limits.cap, host, std::move(least)});
 }
 
-int micro_batches(std::span<const Task> order) {
+int count_micro_batches(std::span<const Task> order) {
   int count = 0;
   for (const Task& t : order) count = std::max(count, t.micro_batch + 1);
   return count;
@@ -59,7 +59,7 @@ StepPlan::StepPlan(Setup setup, Policy& policy)
       policy_(&policy),
       memory_(stage_memory(setup_)),
       history_(setup_.blocks.size()),
-      in_force_(static_cast<std::size_t>(micro_batches(setup_.order)) * setup_.blocks.size()) {
+      in_force_(static_cast<std::size_t>(count_micro_batches(setup_.order)) * setup_.blocks.size()) {
   policy_->prepare({setup_.blocks, setup_.order, memory_, setup_.limits.alignment, setup_.machine, setup_.load});
 }
 

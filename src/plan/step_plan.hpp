@@ -79,7 +79,12 @@ class StepPlan {
   /// The decision in force, and the rows it is for.
   const BlockProgram& program(int micro_batch, int block) const { return *in_force(micro_batch, block).program; }
   const Mitigations& mitigations(int micro_batch, int block) const { return in_force(micro_batch, block).decision; }
+  const Mitigations& before_gate(int micro_batch, int block) const { return in_force(micro_batch, block).before; }
+  const Budget& budget(int micro_batch, int block) const { return in_force(micro_batch, block).budget; }
   const BlockRows& rows(int micro_batch, int block) const { return in_force(micro_batch, block).rows; }
+  /// Whether a (micro-batch, block) has been decided since the plan was made.
+  bool decided(int micro_batch, int block) const { return in_force(micro_batch, block).program != nullptr; }
+  int micro_batches() const { return static_cast<int>(in_force_.size() / setup_.blocks.size()); }
   const StageMemory& memory() const { return memory_; }
   const Policy& policy() const { return *policy_; }
 

@@ -42,6 +42,8 @@ struct ProvisioningOptions {
   std::string fallback = "full";     ///< policy after an out-of-memory event
   double calm_imbalance = 1.2;       ///< at or below it a spike is over
   std::int64_t calm_iterations = 2;  ///< consecutive calm iterations before restarting back
+  std::int64_t predicted_iterations = 8;  ///< iterations whose seconds the cost model predicts; 0: none
+  std::vector<double> margins;            ///< x balance: static planners are also projected at each of these
   PolicyOptions options;
   bool operator==(const ProvisioningOptions&) const = default;
 };

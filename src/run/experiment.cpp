@@ -8,6 +8,7 @@
 #include "base/error.hpp"
 #include "device/fault.hpp"
 #include "device/gemm.hpp"
+#include "run/margin_curve.hpp"
 #include "run/policy_run.hpp"
 #include "run/verify.hpp"
 #include "workload/routing/coactivation.hpp"
@@ -16,6 +17,8 @@
 
 namespace spillway {
 namespace {
+
+constexpr std::size_t text_piece = std::size_t{1} << 28;
 
 /// One rank reads the recording, all replay it.
 std::unique_ptr<RoutingSource> shared_trace(const Case& c, const Session& session) {
@@ -142,6 +145,29 @@ void compare_checksums(Report& report) {
   }
 }
 
+/// Rank 0 receives the lines of all ranks, one rank after the other.
+void collect(std::vector<std::string>& lines, const Session& session) {
+  std::string text;
+  for (const std::string& line : lines) text += line + '\n';
+  if (session.rank() != 0) {
+    const auto size = static_cast<long long>(text.size());
+    MPI_Send(&size, 1, MPI_LONG_LONG, 0, 0, MPI_COMM_WORLD);
+    for (std::size_t at = 0; at < text.size(); at += text_piece)
+      MPI_Send(text.data() + at, static_cast<int>(std::min(text_piece, text.size() - at)), MPI_CHAR, 0, 1,
+               MPI_COMM_WORLD);
+    return;
+  }
+  lines = {text};
+  for (int rank = 1; rank < session.world(); ++rank) {
+    long long size = 0;
+    MPI_Recv(&size, 1, MPI_LONG_LONG, rank, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    std::string& theirs = lines.emplace_back(static_cast<std::size_t>(size), ' ');
+    for (std::size_t at = 0; at < theirs.size(); at += text_piece)
+      MPI_Recv(theirs.data() + at, static_cast<int>(std::min(text_piece, theirs.size() - at)), MPI_CHAR, rank, 1,
+               MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+  }
+}
+
 /// Rank 0's list of reasons decides for everybody.
 void share_reasons(Report& report, const Session& session) {
   nlohmann::json list = invalid_reasons(report);
@@ -151,13 +177,14 @@ void share_reasons(Report& report, const Session& session) {
 
 }  // namespace
 
-Report run_experiment(const Case& c, const Session& session) {
+Report run_experiment(const Case& c, const Session& session, std::vector<std::string>* decisions) {
   const MachineTime machine_time(c.machine);
   const auto routing = shared_routing(c, session);
   Watchdog watchdog(c.training.watchdog_seconds, fmt::format("rank {} on {}", session.rank(), session.host()));
   RunContext context = make_context(c, session, *routing, c.clock == ClockKind::virtual_time ? &machine_time : nullptr);
 
   context.watchdog = &watchdog;
+  context.decisions = decisions;
 
   Report report;
   report.virtual_clock = c.clock == ClockKind::virtual_time;
@@ -183,6 +210,8 @@ Report run_experiment(const Case& c, const Session& session) {
       report.runs.back().distinct_nodes_per_token = measured.distinct_nodes;
     }
     compare_checksums(report);
+    report.margins = project_margins({c, *routing, context.schedule, machine_time}, session);
+    if (decisions != nullptr) collect(*decisions, session);
   }
   if (session.rank() != 0) {
     for (PolicyRun& run : report.runs) run.ranks.clear();

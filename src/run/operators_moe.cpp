@@ -21,16 +21,6 @@ using device::Transpose;
 
 namespace {
 
-double max_over_mean(const GateTable& table) {
-  std::int64_t most = 0, total = 0;
-  for (int member = 0; member < table.members; ++member) {
-    const std::int64_t rows = all_rows(table, member).rows;
-    most = std::max(most, rows);
-    total += rows;
-  }
-  return static_cast<double>(most) * static_cast<double>(table.members) / static_cast<double>(total);
-}
-
 /// Numbers that a member adds to its rows per expert.
 constexpr std::int64_t offer_numbers = 7;
 

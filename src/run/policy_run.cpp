@@ -8,7 +8,11 @@
 
 #include "base/error.hpp"
 #include "device/fault.hpp"
+#include "metrics/atomic_file.hpp"
+#include "metrics/lost_seconds.hpp"
 #include "plan/cost/time_model.hpp"
+#include "run/decision_record.hpp"
+#include "run/hindsight.hpp"
 
 namespace spillway {
 namespace {
@@ -103,7 +107,7 @@ std::optional<std::string> infeasibility(const Case& c, const Schedule& schedule
 PolicyRunner::PolicyRunner(const RunContext& context, std::string policy)
     : context_(context),
       name_(std::move(policy)),
-      primary_(make_policy(name_, context.run_case.provisioning.options)),
+      primary_(make_policy(name_, options_of(name_))),
       fallback_(make_policy(context.run_case.provisioning.fallback, context.run_case.provisioning.options)),
       clock_(context.time_model) {
   const Coordinates here = Grid(context.run_case.grid).coordinates(context.session.rank());
@@ -114,6 +118,51 @@ PolicyRunner::PolicyRunner(const RunContext& context, std::string policy)
   mine_.tensor = here.tensor;
   mine_.expert = here.expert;
   mine_.expert_replica = here.expert_replica;
+}
+
+PolicyOptions PolicyRunner::options_of(const std::string& policy) const {
+  const Case& c = context_.run_case;
+  PolicyOptions options = c.provisioning.options;
+  DecisionTable table;
+  const MachineTime time(c.machine);
+  if (policy == "hindsight")
+    table = share_hindsight({c, context_.routing, context_.schedule, time});
+  else if (policy == "replay" && !context_.rehearsal)
+    table = read_decisions(context_.session.broadcast(context_.session.rank() == 0 ? read_text(options.replay_file) : ""),
+                           options.replay_file, Grid(c.grid), context_.session.rank());
+  else if (policy == "replay")  // the verification's tiny case has no file: it replays what flexible decides
+    table = share_hindsight({c, context_.routing, context_.schedule, time});
+  options.decisions = std::make_shared<DecisionTable>(std::move(table));
+  return options;
+}
+
+/// What was decided in the iteration that has just been run.
+void PolicyRunner::export_decisions(std::int64_t iteration) const {
+  if (context_.decisions == nullptr || context_.rehearsal) return;
+  for (DecisionRecord d : record_decisions(*plan_, iteration)) {
+    d.rank = context_.session.rank();
+    context_.decisions->push_back(to_json(d, *plan_, name_).dump());
+  }
+}
+
+/// The cost model's seconds for the first iterations under the policy itself, beside those the run took. Rank 0 projects.
+void PolicyRunner::predict_seconds(PolicyRun& run) const {
+  const Case& c = context_.run_case;
+  const std::int64_t count = std::min(c.provisioning.predicted_iterations, c.training.iterations);
+  if (context_.rehearsal || count == 0 || name_ == "replay" || name_ == "hindsight") return;
+  const MachineTime time(c.machine);
+  const std::vector<Seconds> projected =
+      project_seconds({c, context_.routing, context_.schedule, time}, name_, count);
+  const std::vector<bool> counts = completed_iterations(run);
+  Seconds predicted, spent;
+  for (std::size_t i = 0; i < run.iterations.size(); ++i) {
+    const IterationRecord& record = run.iterations[i];
+    if (!counts[i] || record.conservative || record.index >= std::ssize(projected)) continue;
+    predicted += projected[static_cast<std::size_t>(record.index)];
+    spent += record.seconds;
+  }
+  if (spent.value == 0) return;
+  for (RankRecord& rank : run.ranks) rank.predicted = PredictedSeconds{predicted, spent};
 }
 
 void PolicyRunner::build(bool conservative) {
@@ -193,6 +242,7 @@ PolicyRun PolicyRunner::run() {
     record.conservative = protocol.conservative();
     record.restarted = std::exchange(restarted_, false);
     record.restart_seconds_measured = std::exchange(measured_restart_, std::nullopt);
+    if (record.completed()) export_decisions(record.index);
     result.iterations.push_back(record);
     mine_.iterations.push_back(outcome.mine);
     result.reasons.insert(result.reasons.end(), outcome.faults.begin(), outcome.faults.end());
@@ -277,6 +327,7 @@ PolicyRun PolicyRunner::gather(PolicyRun run) const {
   }
   if (cache.lookups > 0)
     run.plan_cache_hit_rate = static_cast<double>(cache.hits) / static_cast<double>(cache.lookups);
+  predict_seconds(run);
   return run;
 }
 

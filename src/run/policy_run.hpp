@@ -20,6 +20,7 @@ struct RunContext {
   std::vector<int> node_of_rank;        ///< modelled nodes on the virtual clock, real ones on the wall clock
   Schedule schedule;
   Watchdog* watchdog = nullptr;
+  std::vector<std::string>* decisions = nullptr;  ///< receives this rank's decisions as JSON lines; null: not asked for
   /// Of the verification: freed memory is poisoned, and a policy with a cap restarts after its first iteration.
   bool rehearsal = false;
 };
@@ -66,6 +67,10 @@ class PolicyRunner {
   void warm_up();
   void restart(bool conservative);
   void retire();
+  /// Options with what replay and hindsight carry out.
+  PolicyOptions options_of(const std::string& policy) const;
+  void export_decisions(std::int64_t iteration) const;
+  void predict_seconds(PolicyRun& run) const;
   void show_progress(std::int64_t iteration) const;
   PolicyRun gather(PolicyRun run) const;
 

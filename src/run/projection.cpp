@@ -27,10 +27,15 @@ device::Work work_of(Flops flops, Bytes bytes) { return {flops, bytes}; }
 
 }  // namespace
 
-GateTable LoadSource::table(std::int64_t iteration, int rank, const StageBlock& block, int micro_batch) const {
+const GateTable& LoadSource::table(std::int64_t iteration, int rank, const StageBlock& block, int micro_batch) {
+  if (iteration != iteration_) tables_.clear();
+  iteration_ = iteration;
   const Coordinates here = grid_.coordinates(rank);
+  const auto [at, is_new] = tables_.try_emplace({block.layer, micro_batch, here.expert_replica});
+  GateTable& t = at->second;
+  if (!is_new) return t;
   const std::int64_t experts = case_.model.num_experts, size = case_.training.micro_batch_size;
-  GateTable t{std::vector<std::int64_t>(static_cast<std::size_t>(grid_.expert() * experts)), grid_.expert(), experts};
+  t = {std::vector<std::int64_t>(static_cast<std::size_t>(grid_.expert() * experts)), grid_.expert(), experts};
   std::vector<std::int32_t> rows(static_cast<std::size_t>(experts));
   for (int member = 0; member < grid_.expert(); ++member) {
     const int data = grid_.coordinates(grid_.expert_rank(here.pipeline, here.expert_replica, member)).data;
@@ -86,8 +91,8 @@ struct Projection::Rank {
   const StageBlock& block(const Item& item) const { return plan.blocks()[static_cast<std::size_t>(item.block)]; }
   const OperatorRow& row(const Item& item, const Instruction& i) const {
     const bool sliced = i.slice >= 0 || i.op == Op::sum_slices;
-    const auto& table = tables[sliced ? 1 : 0][static_cast<std::size_t>(item.block)];
-    return *std::find_if(table.begin(), table.end(), [&i](const OperatorRow& row) { return row.op == i.op; });
+    const auto& of_block = tables[sliced ? 1 : 0][static_cast<std::size_t>(item.block)];
+    return *std::find_if(of_block.begin(), of_block.end(), [&i](const OperatorRow& r) { return r.op == i.op; });
   }
   bool allocate(const Item& item, Tensor t, const ExpertRows& rows) {
     const BlockContext& c = block(item).context;
@@ -100,6 +105,8 @@ struct Projection::Rank {
   Seconds compute(Seconds ready, device::Work work) {
     return timer.compute(ready, [&] { stream.charge(work); });
   }
+
+  void lose(std::string_view operator_name) { event = OutOfMemory{rank, clock.now(), std::string(operator_name)}; }
 
   int rank;
   Coordinates here;
@@ -116,7 +123,9 @@ struct Projection::Rank {
   // at a meeting
   std::unique_ptr<RankProcess> process;
   bool arrived = false;
-  GateTable table;
+  const GateTable* table = nullptr;
+  std::optional<OutOfMemory> event;
+  std::vector<std::pair<int, double>> gate_loads;  // (micro-batch, max over mean rows)
   Offer offer;
   std::vector<Offer> offers;
   device::Interval interval{};
@@ -175,12 +184,15 @@ Projection::Projection(Setup setup, const PolicyOf& policy_of)
 
 Projection::~Projection() = default;
 
+const ByteLedger& Projection::ledger(int rank) const { return ranks_[static_cast<std::size_t>(rank)]->arena.ledger(); }
 const StepPlan& Projection::plan(int rank) const { return ranks_[static_cast<std::size_t>(rank)]->plan; }
 
 RankProcess Projection::process(Rank& r, std::int64_t iteration) {
   using Kind = Meeting::Kind;
   const int plane = grid_.plane();
   r.timer.begin_iteration();
+  r.event.reset();
+  r.gate_loads.clear();
   r.clock.restart();
   clear_gradients(r);
   for (r.plan.begin_iteration(iteration); !r.plan.finished(); r.plan.advance()) {
@@ -193,7 +205,10 @@ RankProcess Projection::process(Rank& r, std::int64_t iteration) {
       case Item::Kind::receive_gradient: {
         const bool input = item.kind == Item::Kind::receive_input;
         const Tensor t = input ? Tensor::block_input : Tensor::d_residual;
-        if (!r.allocate(item, t, {})) co_return;
+        if (!r.allocate(item, t, {})) {
+          r.lose("pipeline_receive");
+          co_return;
+        }
         co_yield Meeting{Kind::message, {}, {}, r.rank + (input ? -plane : plane), mb};
         r.store.set_ready({mb, item.block, t}, r.interval.end);
         r.timer.waits_for(LaneTimer::Waits::pipeline);
@@ -225,11 +240,17 @@ RankProcess Projection::process(Rank& r, std::int64_t iteration) {
       const Instruction& i = (*list)[n];
       const ExpertRows rows = r.plan.rows(mb, item.block).of(i);
       if (i.action != Action::run) {
-        if (!r.move(item, i)) co_return;
+        if (!r.move(item, i)) {
+          r.lose(name(i));
+          co_return;
+        }
         continue;
       }
       for (const Tensor t : i.allocate)
-        if (!r.allocate(item, t, rows)) co_return;
+        if (!r.allocate(item, t, rows)) {
+          r.lose(name(i));
+          co_return;
+        }
       const OperatorRow& row = r.row(item, i);
       const Pass& pass = i.pass == PassKind::forward ? row.forward : row.backward;
       const Seconds ready = r.inputs(item, pass);
@@ -239,8 +260,9 @@ RankProcess Projection::process(Rank& r, std::int64_t iteration) {
       Seconds end = ready;
       const bool exchanges = row.collective == Collective::expert_all_to_all && context.expert_parallel > 1;
       if (i.op == Op::gate && i.pass == PassKind::forward) {
-        r.table = loads_.table(iteration, r.rank, r.block(item), mb);
+        r.table = &loads_.table(iteration, r.rank, r.block(item), mb);
         r.offer = r.plan.offer(mb, item.block);
+        r.gate_loads.emplace_back(mb, max_over_mean(*r.table));
         co_yield Meeting{Kind::gate, r.clock.network_start(ready),
                          Bytes(grid_.expert() * (context.shape.num_experts + offer_numbers) * 8), 0, 0};
         end = r.interval.end;
@@ -257,7 +279,7 @@ RankProcess Projection::process(Rank& r, std::int64_t iteration) {
       for (const Tensor t : pass.writes) r.store.set_ready({mb, item.block, t}, end);
       for (const Tensor t : i.release) r.store.release({mb, item.block, t});
       if (i.op == Op::gate && i.pass == PassKind::forward)
-        list = &r.plan.decide_after_gate(mb, item.block, {r.table, r.offers, r.here.expert}).forward;
+        list = &r.plan.decide_after_gate(mb, item.block, {*r.table, r.offers, r.here.expert}).forward;
     }
   }
   // the gradient step, as gradient_step.cpp does it
@@ -377,16 +399,45 @@ ProjectedIteration Projection::run(std::int64_t iteration) {
       }
   }
   ProjectedIteration result;
+  IterationRecord& record = result.record;
+  record.index = iteration;
   for (auto& r : ranks_) {
-    result.completed = result.completed && r->process->done() && r->plan.finished();
     const Seconds copied = r->copies.busy(device::CopyLane::out) + r->copies.busy(device::CopyLane::in);
     r->timer.totals().hidden_mitigation_seconds = std::max(Seconds(0), copied - r->timer.exposed_copies());
-    result.seconds = std::max(result.seconds, r->clock.now());
+    record.seconds = std::max(record.seconds, r->clock.now());
+    if (r->event && (!record.oom || r->event->seconds < record.oom->seconds)) record.oom = r->event;
     result.ranks.push_back(r->timer.totals());
-    result.peak.push_back(r->arena.ledger().peak());
+  }
+  for (auto& r : ranks_) {
+    ensure(record.oom || (r->process->done() && r->plan.finished()), "projected rank {} does not get to its end", r->rank);
     r->process.reset();
   }
+  count_loads(record);
   return result;
+}
+
+/// As the executor counts them: every expert group once.
+void Projection::count_loads(IterationRecord& record) const {
+  double sum = 0;
+  std::int64_t count = 0;
+  for (const auto& r : ranks_) {
+    if (r->here.expert != 0) continue;
+    std::map<int, std::pair<double, int>> of_micro_batch;
+    for (const auto& [mb, load] : r->gate_loads) {
+      record.overload_sum += load;
+      ++record.overload_count;
+      record.overload_max = std::max(record.overload_max, load);
+      of_micro_batch[mb].first += load;
+      ++of_micro_batch[mb].second;
+    }
+    for (const auto& [mb, load] : of_micro_batch) {
+      const double mean = load.first / load.second;
+      record.imbalance = std::max(record.imbalance, mean);
+      sum += mean;
+      ++count;
+    }
+  }
+  if (count > 0) record.imbalance_mean = sum / static_cast<double>(count);
 }
 
 }  // namespace spillway

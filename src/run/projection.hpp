@@ -17,10 +17,8 @@ namespace spillway {
 
 /// What a projected iteration gives for every rank.
 struct ProjectedIteration {
-  Seconds seconds;  ///< of the job: the latest rank's
-  bool completed = true;
+  IterationRecord record;  ///< without loss and checksum, which need data
   std::vector<RankIteration> ranks;
-  std::vector<Bytes> peak;  ///< of device memory since the projection began
 };
 
 /// Takes part in a collective or waits for a message: everything a rank cannot do alone.
@@ -66,17 +64,19 @@ class RankProcess {
   std::coroutine_handle<promise_type> handle_;
 };
 
-/// Rows per expert that every rank sends, for one (iteration, layer, micro-batch).
+/// Rows per expert that every rank sends, for one (iteration, layer, micro-batch); the last iteration's are remembered.
 class LoadSource {
  public:
   LoadSource(const Case& c, const RoutingSource& routing) : case_(c), grid_(c.grid), routing_(routing) {}
   /// The gate table of the expert group of `rank`.
-  GateTable table(std::int64_t iteration, int rank, const StageBlock& block, int micro_batch) const;
+  const GateTable& table(std::int64_t iteration, int rank, const StageBlock& block, int micro_batch);
 
  private:
   const Case& case_;
   Grid grid_;
   const RoutingSource& routing_;
+  std::int64_t iteration_ = -1;
+  std::map<std::array<int, 3>, GateTable> tables_;  ///< by [layer, micro-batch, expert replica]
 };
 
 class Projection {
@@ -96,6 +96,8 @@ class Projection {
   ProjectedIteration run(std::int64_t iteration);
   /// The plan of a rank as its last iteration left it.
   const StepPlan& plan(int rank) const;
+  /// Device memory of a rank since the projection began.
+  const ByteLedger& ledger(int rank) const;
 
  private:
   struct Rank;
@@ -103,6 +105,7 @@ class Projection {
   void clear_gradients(Rank& rank);
   bool ready_to_go_on(Rank& rank);
   void settle(const std::vector<int>& members);
+  void count_loads(IterationRecord& record) const;
   std::vector<int> members(const Rank& rank, Meeting::Kind kind) const;
 
   Setup setup_;

@@ -1,6 +1,7 @@
 #pragma once
 // Settings of the policies that have any.
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "base/units.hpp"
@@ -12,6 +13,8 @@ enum class GreedyChoice : unsigned char {
   ratio    ///< least exposed time per byte freed first, then give back what is not needed
 };
 
+class DecisionTable;
+
 struct PolicyOptions {
   GreedyChoice choice = GreedyChoice::ratio;
   bool quantize = false;        ///< lets flexible and unified store tensors as FP8; gradients become inexact
@@ -19,7 +22,11 @@ struct PolicyOptions {
   Bytes kuai_smallest{1 << 20}; ///< smaller tensors are not offloaded by kuai
   Bytes paged_pool{0};          ///< of paged's expert activations on the device; 0: what is left at the planned load
   std::string replay_file;      ///< decisions that replay carries out
-  bool operator==(const PolicyOptions&) const = default;
+  std::shared_ptr<const DecisionTable> decisions;  ///< of this rank, for replay and hindsight; not an option
+  bool operator==(const PolicyOptions& o) const {
+    return choice == o.choice && quantize == o.quantize && worst_load == o.worst_load &&
+           kuai_smallest == o.kuai_smallest && paged_pool == o.paged_pool && replay_file == o.replay_file;
+  }
 };
 
 }  // namespace spillway

@@ -141,4 +141,14 @@ ExpertRows worst_slice(const BlockContext& c, std::int64_t tiles_per_slice, std:
           std::min(c.routed_rows(), c.expert_parallel * most_rows(tiles_per_slice, local, tokens, tile))};
 }
 
+double max_over_mean(const GateTable& table) {
+  std::int64_t most = 0, total = 0;
+  for (std::int64_t m = 0; m < table.members; ++m) {
+    const std::int64_t rows = all_rows(table, m).rows;
+    most = std::max(most, rows);
+    total += rows;
+  }
+  return static_cast<double>(most) * static_cast<double>(table.members) / static_cast<double>(total);
+}
+
 }  // namespace spillway

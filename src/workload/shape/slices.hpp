@@ -58,6 +58,9 @@ ExpertRows slice_rows(const GateTable& table, std::int64_t member, Slice slice);
 /// Rows of a member in the whole dispatch; `sent` is empty.
 ExpertRows all_rows(const GateTable& table, std::int64_t member);
 
+/// Rows of the most loaded member over the mean.
+double max_over_mean(const GateTable& table);
+
 /// The most that a rank can meet in the whole dispatch at any load that k distinct experts per token allow: an expert
 /// gets at most the T * EP tokens of the group once each, a rank min(k, its experts) times as many. `sent` is empty.
 ExpertRows worst_rows(const BlockContext& context);

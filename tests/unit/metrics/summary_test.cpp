@@ -129,7 +129,7 @@ TEST(Peaks, OfTheJobAreTheWorstRanksAndErrorsKeepTheirSign) {
   run.ranks[1].peak.include(ledger);
   run.ranks[0].predicted_activation_peak = Bytes(80);
   run.ranks[1].predicted_activation_peak = Bytes(110);
-  run.ranks[0].predicted_seconds = Seconds(5);
+  run.ranks[0].predicted = PredictedSeconds{Seconds(5), Seconds(4)};
   const Summary s = evaluate(run, {}, sample::facts()).job;
   EXPECT_EQ(s.peak->total, Bytes(300));
   EXPECT_EQ(s.peak->category[static_cast<std::size_t>(Category::activation_moe)], Bytes(100));

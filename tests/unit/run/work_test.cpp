@@ -6,7 +6,9 @@
 #include <numeric>
 
 #include "base/random.hpp"
+#include "plan/policy/least.hpp"
 #include "run/operator_runner.hpp"
+#include "run/policy_run.hpp"
 
 namespace spillway {
 namespace {
@@ -94,43 +96,58 @@ Case small_case() {
 /// Runs every block of a case forward and backward under a policy and compares each instruction's work.
 class Campaign {
  public:
-  Campaign(const Case& c, std::string_view policy)
+  Campaign(const Case& c, std::unique_ptr<Policy> policy)
       : case_(c),
         routing_(c),
         blocks_(stage_blocks(stage_setup(c), 0)),
-        policy_(make_policy(policy)),
-        plan_(blocks_, *policy_),
-        engine_(c, blocks_, {.cap = Bytes(1 << 28), .backing = Bytes(1 << 28)}),
+        policy_(std::move(policy)),
+        plan_(step_setup(c, one_forward_one_backward({1, 1}), 0, 1.0), *policy_),
         clock_(&spy_),
+        engine_(c, blocks_, {.cap = Bytes(1 << 28), .backing = Bytes(1 << 28)}, clock_),
         timer_(clock_, stream_),
         nodes_(static_cast<std::size_t>(world_size()), 0),
         runner_({case_, routing_, nodes_}, engine_, blocks_, timer_) {}
 
   void run() {
     runner_.begin_iteration(0);
-    const int last = static_cast<int>(std::ssize(blocks_)) - 1;
-    for (int b = 0; b <= last; ++b)
-      for (const Instruction& i : plan_.decide(0, b).forward) carry_out(b, i);
-    for (int b = last; b >= 0; --b)
-      for (const Instruction& i : plan_.program(0, b).backward) carry_out(b, i);
+    for (plan_.begin_iteration(0); !plan_.finished(); plan_.advance()) {
+      const int b = plan_.current().block;
+      if (plan_.current().kind == Item::Kind::backward) carry_out(b, plan_.program(0, b).backward);
+      if (plan_.current().kind == Item::Kind::forward) forward(b);
+    }
     compare_model_flops();
   }
   int compared = 0;
 
  private:
+  void forward(int b) {
+    const BlockProgram& first = plan_.decide(0, b);
+    const std::size_t gate = first.gate;
+    if (gate == first.forward.size()) return carry_out(b, first.forward);
+    runner_.announce(plan_.offer(0, b));
+    carry_out(b, std::span(first.forward).first(gate + 1));
+    const BlockProgram& second = plan_.decide_after_gate(0, b, runner_.gate(0, b));
+    runner_.cut(0, b, plan_.mitigations(0, b).tiles_per_slice, static_cast<int>(plan_.rows(0, b).slices.size()));
+    carry_out(b, std::span(second.forward).subspan(gate + 1));
+  }
+  void carry_out(int block, std::span<const Instruction> instructions) {
+    for (const Instruction& i : instructions) carry_out(block, i);
+  }
   void carry_out(int block, const Instruction& instruction) {
     const BlockContext& context = blocks_[block].context;
+    const ExpertRows& rows = plan_.rows(0, block).of(instruction);
     for (const Tensor t : instruction.allocate)
-      ASSERT_TRUE(engine_.activations.allocate({0, block, t}, extent(t, context, runner_.rows(0, block)),
-                                               category(t, context)));
+      ASSERT_TRUE(engine_.activations.allocate({0, block, t}, extent(t, context, rows), category(t, context)));
     spy_.forget();
-    runner_.run(0, block, instruction);
-    compare(blocks_[block], instruction);
+    if (instruction.action == Action::run) {
+      runner_.run(0, block, instruction, rows);
+      compare(blocks_[block], instruction);
+    }
     for (const Tensor t : instruction.release) engine_.activations.release({0, block, t});
   }
 
   void compare(const StageBlock& block, const Instruction& i) {
-    const ExpertRows rows = runner_.rows(0, static_cast<int>(&block - blocks_.data()));
+    const ExpertRows& rows = plan_.rows(0, static_cast<int>(&block - blocks_.data())).of(i);
     const bool fresh = i.allocates(Tensor::block_output) || i.allocates(Tensor::d_mlp_norm_output);
     const OperatorWork expected = operator_work(i.op, i.pass, block.context, rows, fresh);
     SCOPED_TRACE(to_text({i}));
@@ -163,23 +180,35 @@ class Campaign {
   std::vector<StageBlock> blocks_;
   std::unique_ptr<Policy> policy_;
   StepPlan plan_;
-  Engine engine_;
   Spy spy_;
   device::Clock clock_;
+  Engine engine_;
   device::Stream stream_;
   LaneTimer timer_;
   std::vector<int> nodes_;
   OperatorRunner runner_;
 };
 
+/// The least memory: every dispatch in slices, and all of it again in backward.
+class Sliced final : public Policy {
+ public:
+  explicit Sliced(std::int64_t tiles) : tiles_(tiles) {}
+  Mitigations decide(const Situation& s) override { return least_mitigations(s.block.kind, tiles_); }
+
+ private:
+  std::int64_t tiles_;
+};
+
 /// Every policy recomputes something else; together they run every forward pass again that can be.
 void compare_under_all_policies(const Case& c) {
-  for (const std::string& policy : policy_names()) {
-    SCOPED_TRACE(policy);
-    Campaign campaign(c, policy);
+  const auto run = [&c](const std::string& name, std::unique_ptr<Policy> policy) {
+    SCOPED_TRACE(name);
+    Campaign campaign(c, std::move(policy));
     campaign.run();
     EXPECT_GT(campaign.compared, 40);
-  }
+  };
+  for (const std::string name : {"keep", "selective", "full", "flexible"}) run(name, make_policy(name));
+  for (const std::int64_t tiles : {1, 2, 100}) run(fmt::format("slices of {}", tiles), std::make_unique<Sliced>(tiles));
 }
 
 TEST(Work, DenseAndMoeLayersWithHead) { compare_under_all_policies(small_case()); }
