@@ -12,6 +12,7 @@ namespace {
 
 constexpr Command table[] = {
     {"run", "train with real data under the case's policies and compare them", declare_run},
+    {"calibrate", "measure this machine, under a launcher, into a machine file", declare_calibrate},
 };
 
 void refuse_unknown_command(const std::string& word) {

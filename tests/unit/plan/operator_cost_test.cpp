@@ -92,6 +92,7 @@ std::vector<CostSituation> all_situations() {
           s.context.shape.bytes_per_element = expert_parallel == 2 ? 4 : 2;
           s.context.sequence_length = 12;
           s.rows = {37, 1, {}};
+          s.machine.launch = Seconds(0);
           list.push_back(s);
         }
   return list;
@@ -111,6 +112,21 @@ TEST(OperatorCost, EveryBackwardReleasesWhatTheBlockProgramReleases) {
     for (const Instruction& i : keep.backward)
       EXPECT_EQ(operator_cost(s, i.op, PassKind::backward).saved, Bytes(0) - released(i, s, saved))
           << name(s.kind) << ' ' << name(i.op);
+  }
+}
+
+TEST(OperatorCost, ComputesForTheWorkThatTheBlockProgramIsChargedWith) {
+  for (const CostSituation& s : all_situations()) {
+    const BlockProgram keep = compile(s.kind, s.context, Mitigations::keep_all());
+    for (const auto& instructions : {keep.forward, keep.backward})
+      for (const Instruction& i : instructions) {
+        const bool fresh = i.allocates(T::block_output) || i.allocates(T::d_mlp_norm_output);
+        const OperatorWork w = operator_work(i.op, i.pass, s.context, s.rows, fresh);
+        EXPECT_EQ(operator_cost(s, i.op, i.pass).compute,
+                  compute_seconds(s.machine, w.flops, w.bytes) +
+                      compute_seconds(s.machine, Flops(0), w.bytes_after_message))
+            << name(s.kind) << ' ' << name(i.op);
+      }
   }
 }
 

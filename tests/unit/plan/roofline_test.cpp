@@ -33,13 +33,15 @@ CostSituation attention_of_423b() {
 }
 
 TEST(Roofline, PublishedExampleOf96MegabytesInTwoAndTwoMillisecondsIs24GigabytesPerSecond) {
-  const CostSituation s = attention_of_423b();
+  CostSituation s = attention_of_423b();
   const MitigationRoofline offload = *roofline(s, T::qkv, S::offload);
   EXPECT_DOUBLE_EQ(offload.bandwidth, 24e9);
   EXPECT_DOUBLE_EQ(offload.seconds(Bytes(96'000'000)).value, 4e-3);
   // A launch of 5 us each way: 240 kB leave in one.
   EXPECT_EQ(offload.knee, Bytes(240'000));
   EXPECT_DOUBLE_EQ(offload.seconds(Bytes(1)).value, 10e-6);
+  s.machine.launch = Seconds(1);  // moves the knee beyond the tensor, not the bandwidth
+  EXPECT_DOUBLE_EQ(roofline(s, T::qkv, S::offload)->bandwidth, 24e9);
 }
 
 TEST(Roofline, AgreesWithTheCostItComesFrom) {
