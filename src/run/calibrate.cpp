@@ -77,15 +77,14 @@ void add_products(Calibration& c, const ProductRates& rates, const CalibrateScal
 }
 
 void add_memory(Calibration& c, const MemoryRates& rates, const CalibrateScale& scale) {
-  std::vector<Summary> passes = rates.triads;
-  passes.insert(passes.end(), rates.norms.begin(), rates.norms.end());
-  const Summary all = over_parts(passes), copies = over_parts(rates.copies);
+  const Summary copies = over_parts(rates.copies);
   c.constants.push_back(
-      {"memory_bandwidth", toml_number(all.median),
+      {"memory_bandwidth", toml_number(rates.passes()),
        fmt::format(
-           "bytes/s of passes over cold memory, median of triads ({}) and norms ({}) over {} per operand; spread "
-           "over these {}",
-           in_gigabytes(rates.triads), in_gigabytes(rates.norms), in_mebibytes(scale.passes), percent(all.spread))});
+           "bytes/s of passes over cold memory, bytes / time of triads ({}), norms ({}) and SwiGLUs ({}) over {} "
+           "per operand; largest spread {}",
+           in_gigabytes(rates.triads), in_gigabytes(rates.norms), in_gigabytes(rates.activations),
+           in_mebibytes(scale.passes), percent(rates.worst_spread()))});
   c.constants.push_back({"link_bandwidth", toml_number(copies.median),
                          fmt::format("bytes/s that a copy in host memory moves, median over {} ({}); spread {}",
                                      in_mebibytes(scale.passes), in_gigabytes(rates.copies), percent(copies.spread))});
@@ -100,7 +99,7 @@ std::string fit_source(std::string_view ranks, const MessageFit& fit, const Cali
 void add_network(Calibration& c, const NetworkRates& rates, const MemoryRates& memory, Seconds launch,
                  const CalibrateScale& scale) {
   const auto add = [&c](const std::string& kind, const MessageFit& fit, const std::string& source) {
-    c.constants.push_back({kind + "_bandwidth", toml_number(fit.bandwidth), "bytes/s, " + source});
+    c.constants.push_back({kind + "_bandwidth", toml_number(fit.bandwidth), fmt::format("bytes/s, {}", source)});
     c.constants.push_back({kind + "_latency", toml_microseconds(fit.latency.value), "of the same line"});
   };
   const MessageFit copy{launch, over_parts(memory.copies).median, 0};

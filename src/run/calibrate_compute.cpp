@@ -7,6 +7,7 @@
 #include "device/gemm.hpp"
 #include "device/ops/attention.hpp"
 #include "device/ops/rms_norm.hpp"
+#include "device/ops/swiglu.hpp"
 
 namespace spillway {
 namespace {
@@ -135,6 +136,19 @@ double ProductRates::best() const {
   return most;
 }
 
+double MemoryRates::passes() const {
+  double seconds_per_byte = 0;
+  for (const auto* kind : {&triads, &norms, &activations}) seconds_per_byte += 1 / over_parts(*kind).median / 3;
+  return 1 / seconds_per_byte;
+}
+
+double MemoryRates::worst_spread() const {
+  double worst = 0;
+  for (const auto* kind : {&triads, &norms, &activations})
+    for (const Summary& s : *kind) worst = std::max(worst, s.spread);
+  return worst;
+}
+
 ProductRates measure_products(const Together& together, const CalibrateScale& scale) {
   Stream stream;
   ProductRates rates;
@@ -165,6 +179,10 @@ MemoryRates measure_memory(const Together& together, const CalibrateScale& scale
     rates.norms.push_back(rate(together, stream, [&] {
       float* const x = walk.next(2 * n);
       ops::rms_norm_forward(stream, {x, rows, hidden}, gain.get(), {x + n, rows, hidden});
+    }));
+    rates.activations.push_back(rate(together, stream, [&] {
+      float* const gate_up = walk.next(2 * n);
+      ops::swiglu_forward(stream, {gate_up, rows, hidden}, nullptr, {gate_up + n, rows, hidden / 2});
     }));
     rates.copies.push_back(rate(together, stream, [&] {
       float* const from = walk.next(2 * n);

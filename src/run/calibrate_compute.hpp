@@ -36,8 +36,12 @@ ProductRates measure_products(const Together& together, const CalibrateScale& sc
 
 /// Bytes/s. Passes count what the operators charge: every argument once.
 struct MemoryRates {
-  std::vector<Summary> triads, norms;  ///< by size
-  std::vector<Summary> copies;         ///< memcpy, bytes that arrive
+  std::vector<Summary> triads, norms, activations;  ///< by size; activations: SwiGLU, which a core's exponentials slow
+  std::vector<Summary> copies;                      ///< memcpy, bytes that arrive
+  /// Bytes over seconds of a triad, a norm and a SwiGLU of equal bytes, each at its median over sizes.
+  double passes() const;
+  /// The largest over kinds of pass and sizes.
+  double worst_spread() const;
 };
 MemoryRates measure_memory(const Together& together, const CalibrateScale& scale);
 

@@ -80,6 +80,15 @@ TEST(CalibrateStatistics, ALineNeedsTwoSizes) {
   EXPECT_THROW(fit_messages(line(1e-6, 5e9, {1000})), InternalError);
 }
 
+TEST(CalibrateStatistics, PassesOfEqualBytesTakeTheSumOfTheirTimes) {
+  MemoryRates rates;
+  rates.triads = {summarize({30})};
+  rates.norms = {summarize({20, 20}), summarize({20})};
+  rates.activations = {summarize({5, 15})};
+  EXPECT_DOUBLE_EQ(rates.passes(), 3 / (1.0 / 30 + 1.0 / 20 + 1.0 / 10));
+  EXPECT_EQ(rates.worst_spread(), 0.5);
+}
+
 TEST(MachineFileText, EveryConstantBelowItsSourceInLinesOf120Characters) {
   std::string words;
   for (int i = 0; i < 60; ++i) words += fmt::format("word{} ", i);
@@ -122,7 +131,7 @@ TEST(Calibrate, ProductsPassesAndLaunchesHaveRates) {
   }
   EXPECT_GT(products.attention.median, 0);
   const MemoryRates memory = measure_memory(together, scale);
-  for (const auto& rates : {memory.triads, memory.norms, memory.copies}) {
+  for (const auto& rates : {memory.triads, memory.norms, memory.activations, memory.copies}) {
     ASSERT_EQ(rates.size(), scale.passes.size());
     EXPECT_GT(rates[0].median, 0);
   }
