@@ -24,12 +24,14 @@ std::string percent(double share) { return fmt::format("{:.0f} %", 100 * share);
 /// "0.25, 1 MiB"
 std::string in_mebibytes(const std::vector<Bytes>& sizes) {
   std::vector<std::string> words;
+  words.reserve(sizes.size());
   for (const Bytes size : sizes) words.push_back(fmt::format("{:.4g}", mebibytes(size)));
   return fmt::format("{} MiB", fmt::join(words, ", "));
 }
 
 std::string in_gigabytes(const std::vector<Summary>& rates) {
   std::vector<std::string> words;
+  words.reserve(rates.size());
   for (const Summary& s : rates) words.push_back(fmt::format("{:.3g}", s.median * 1e-9));
   return fmt::format("{} GB/s", fmt::join(words, ", "));
 }

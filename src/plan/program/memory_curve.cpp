@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "plan/cost/operator_cost.hpp"
 
@@ -34,7 +35,7 @@ std::string memory_chart(std::span<const Task> order, std::span<const MemoryPoin
   for (const MemoryPoint& point : curve) highest = std::max(highest, point.live);
   std::string text;
   for (const MemoryPoint& point : curve) {
-    const auto length = static_cast<std::size_t>(width * (point.live / highest) + 0.5);
+    const auto length = static_cast<std::size_t>(std::lround(width * (point.live / highest)));
     const std::string task = to_text(order.subspan(static_cast<std::size_t>(point.task), 1));
     text += fmt::format("{:<6} |{:<{}}| {:.3f} MiB\n", task, std::string(length, '#'), width, mebibytes(point.live));
   }
