@@ -9,6 +9,10 @@ std::unique_ptr<Policy> make_oracle(const PolicyOptions&);
 std::unique_ptr<Policy> make_keep(const PolicyOptions&);
 std::unique_ptr<Policy> make_selective(const PolicyOptions&);
 std::unique_ptr<Policy> make_full(const PolicyOptions&);
+std::unique_ptr<Policy> make_unified(const PolicyOptions&);
+std::unique_ptr<Policy> make_kuai(const PolicyOptions&);
+std::unique_ptr<Policy> make_adapipe(const PolicyOptions&);
+std::unique_ptr<Policy> make_paged(const PolicyOptions&);
 std::unique_ptr<Policy> make_flexible(const PolicyOptions&);
 std::unique_ptr<Policy> make_flexible_greedy(const PolicyOptions&);
 std::unique_ptr<Policy> make_flexible_ratio(const PolicyOptions&);
@@ -19,7 +23,12 @@ std::span<const PolicyEntry> policy_table() {
       {"keep", "keep everything that backward reads", make_keep},
       {"selective", "recompute norms and SwiGLU, keep the rest", make_selective},
       {"full", "keep block inputs, recompute the rest up to fc2's input", make_full},
-      {"flexible", "BaGuaLu-2: per operator and micro-batch at run time, by provisioning.choice", make_flexible},
+      {"unified", "BaGuaLu-2 without its decisions at run time: per operator, once for unified.worst_load",
+       make_unified},
+      {"kuai", "Megatron-Kuai: norms and SwiGLU or all recomputed, a fraction offloaded, planned once", make_kuai},
+      {"adapipe", "AdaPipe: the units to recompute by a knapsack, planned once", make_adapipe},
+      {"paged", "Megatron-LM's paged stashing: a pool of expert activations that spills to the host", make_paged},
+      {"flexible", "BaGuaLu-2: per operator and micro-batch at run time, by flexible.choice", make_flexible},
       {"flexible:greedy", "the same, largest memory reduction first, as published", make_flexible_greedy},
       {"flexible:ratio", "the same, least exposed time per byte freed first", make_flexible_ratio},
   });

@@ -53,6 +53,7 @@ class StageMemory {
   Bytes level() const { return level_; }
   Bytes host_level() const { return host_; }
   Bytes cap() const { return setup_.cap; }
+  Bytes host_cap() const { return setup_.host_cap; }
 
   /// Peak of a whole iteration if every block has the footprint it is decided to have, or else the least.
   Bytes forecast() const;
