@@ -5,6 +5,7 @@
 #include <array>
 #include <chrono>
 #include <span>
+#include <vector>
 
 #include "base/error.hpp"
 #include "base/units.hpp"
@@ -29,6 +30,8 @@ class TimeModel {
   virtual Message message(Bytes bytes, int from, int to) const = 0;
   /// Of a copy between device and host, in either direction.
   virtual Seconds copy(Bytes bytes) const = 0;
+  /// Factor by which computation slows down while a copy is under way.
+  virtual double interference() const { return 1; }
 };
 
 struct Interval {
@@ -48,7 +51,7 @@ class Clock {
   Seconds compute_start(Seconds ready) const { return is_virtual() ? std::max(compute_, ready) : measured(); }
   /// Ends the compute operation that began at `start` and handled `work`.
   Interval compute_end(Seconds start, Work work) {
-    compute_ = is_virtual() ? start + model_->compute(work) : measured();
+    compute_ = is_virtual() ? beside_copies(start, model_->compute(work)) : measured();
     return {start, compute_};
   }
   Seconds network_start(Seconds ready) const { return is_virtual() ? std::max(network_, ready) : measured(); }
@@ -64,6 +67,9 @@ class Clock {
     Seconds& end = copies_[static_cast<std::size_t>(lane)];
     const Seconds start = std::max(end, ready);
     end = start + model_->copy(bytes);
+    const auto place = std::upper_bound(copying_.begin(), copying_.end(), start,
+                                        [](Seconds s, const Interval& i) { return s < i.start; });
+    if (model_->interference() > 1) copying_.insert(place, {start, end});
     return {start, end};
   }
   /// Latest of the lanes; on the wall clock the time it is.
@@ -77,9 +83,27 @@ class Clock {
     origin_ = std::chrono::steady_clock::now();
     compute_ = network_ = Seconds(0);
     copies_ = {};
+    copying_.clear();
   }
 
  private:
+  /// End of a computation that begins at `start` and would take `alone`: slower while copies are under way.
+  Seconds beside_copies(Seconds start, Seconds alone) {
+    std::erase_if(copying_, [start](const Interval& i) { return i.end <= start; });
+    const double slow = model_->interference();
+    Seconds now = start, left = alone;
+    for (const Interval& copy : copying_) {
+      if (copy.end <= now) continue;
+      const Seconds before = std::min(left, std::max(Seconds(0), copy.start - now));
+      now += before;
+      left -= before;
+      const Seconds beside = std::min(left * slow, copy.end - now);
+      if (left.value <= 0) break;
+      now += beside;
+      left -= beside * (1 / slow);
+    }
+    return now + left;
+  }
   Seconds measured() const {
     return Seconds(std::chrono::duration<double>(std::chrono::steady_clock::now() - origin_).count());
   }
@@ -87,6 +111,7 @@ class Clock {
   std::chrono::steady_clock::time_point origin_;
   Seconds compute_, network_;
   std::array<Seconds, copy_lane_count> copies_{};
+  std::vector<Interval> copying_;  ///< that computation still meets, by start
 };
 
 }  // namespace spillway::device

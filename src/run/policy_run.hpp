@@ -33,6 +33,7 @@ class MachineTime final : public device::TimeModel {
   Seconds all_to_all(std::span<const Bytes> received, std::span<const int> ranks) const override;
   Message message(Bytes bytes, int from, int to) const override;
   Seconds copy(Bytes bytes) const override;
+  double interference() const override { return machine_.interference; }
 
  private:
   const MachineProfile& machine_;

@@ -40,10 +40,12 @@ class Flexible final : public Policy {
     return past.empty() ? rows_at(s.block.context, 1) : past.back();
   }
 
+  /// Before the gate nothing is given up that need not be: all of it can still go once the load is known.
   Mitigations before_gate(const Situation& s) {
+    if (s.block.kind == BlockKind::moe && survivable(s, Mitigations::keep_all())) return Mitigations::keep_all();
     const BlockRows rows{expected_rows(s), {}};
     GreedyProblem problem = problem_of(s, rows);
-    if (s.block.kind == BlockKind::moe) problem.untouchable = collective_tensors(s.block.context);
+    if (s.block.kind == BlockKind::moe) problem.not_recomputed = collective_tensors(s.block.context);
     const Mitigations chosen = plan(s, problem, {});
     return survivable(s, chosen) ? chosen : least_mitigations(s.block.kind);
   }
@@ -62,19 +64,23 @@ class Flexible final : public Policy {
   Mitigations after_gate(const Situation& s) {
     const GroupChoice group = group_.choose(s);
     BlockRows rows{all_rows(*s.table, s.member), {}};
-    Mitigations least = least_mitigations(s.block.kind, group.tiles_per_slice);
-    if (!group.dispatch_again) least.keep = least.keep | collective_tensors(s.block.context);
-    if (group.tiles_per_slice > 0) return least;
+    if (group.tiles_per_slice > 0) return least_under(group, s.block.context, false);
     GreedyProblem problem = problem_of(s, rows);
     problem.before = *s.before;
-    problem.untouchable = collective_tensors(s.block.context);
+    problem.not_recomputed = collective_tensors(s.block.context);
     if (group.dispatch_again)
       for (const Tensor t : {Tensor::fc1_input, Tensor::row_weight, Tensor::returned_rows})
-        if (problem.untouchable.contains(t)) problem.start.set(t, Treatment::recompute);
+        if (problem.not_recomputed.contains(t)) problem.start.set(t, Treatment::recompute);
     const Mitigations chosen = plan(s, problem, group);
-    const Footprint f = footprint(compile(s.block.kind, s.block.context, {*s.before, chosen, 0}),
-                                  footprint_setting(s.block.kind, s.block.context, s.alignment), rows);
-    return fits_after_gate(f, s.budget) ? chosen : least;
+    if (fits_here(s, chosen, rows)) return chosen;
+    const Mitigations least = least_under(group, s.block.context, false);
+    return fits_here(s, least, rows) ? least : least_under(group, s.block.context, true);
+  }
+
+  static bool fits_here(const Situation& s, const Mitigations& m, const BlockRows& rows) {
+    const FootprintSetting setting = footprint_setting(s.block.kind, s.block.context, s.alignment);
+    return fits_after_gate(footprint(compile(s.block.kind, s.block.context, {*s.before, m, 0}), setting, rows),
+                           s.budget);
   }
 
   /// The budget is this block's part of its micro-batch's share.

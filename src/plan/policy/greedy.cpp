@@ -44,10 +44,10 @@ Bytes freed_by(const GreedyProblem& p, Tensor t, Treatment treatment) {
 std::vector<Candidate> candidates(const GreedyProblem& p, const Assignment& assignment) {
   std::vector<Candidate> list;
   for (const Tensor t : assignment.tensors()) {
-    if (p.untouchable.contains(t) || p.start.of(t) != Treatment::keep) continue;
+    if (p.start.of(t) != Treatment::keep) continue;
     for (const Treatment treatment : {Treatment::recompute, Treatment::offload, Treatment::quantize}) {
       const bool never =
-          (treatment == Treatment::recompute && t == Tensor::block_input) ||
+          (treatment == Treatment::recompute && (t == Tensor::block_input || p.not_recomputed.contains(t))) ||
           (treatment == Treatment::offload && (!p.offload || p.machine.shared_memory)) ||
           (treatment == Treatment::quantize && (!p.quantize || extent(t, p.block.context, {}).bytes_per_element !=
                                                                    p.block.context.shape.bytes_per_element));
@@ -91,6 +91,8 @@ class Exposure {
     if (out.value == 0) return exposed;
     exposed += std::max(Seconds(0), out - whole_pass(PassKind::forward));
     exposed += std::max(Seconds(0), out - whole_pass(PassKind::backward));
+    // What is hidden slows down what it hides beside: out in forward, back in backward.
+    exposed += 2.0 * (p.machine.interference - 1) * out;
     return exposed;
   }
 

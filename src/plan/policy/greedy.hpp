@@ -19,8 +19,8 @@ struct GreedyProblem {
   GreedyChoice choice = GreedyChoice::ratio;
   bool quantize = false;
   bool offload = true;
-  /// Tensors that must stay as they are: what only a collective could bring back.
-  TensorSet untouchable;
+  /// Tensors that must not be recomputed: what only a collective could bring back.
+  TensorSet not_recomputed;
   /// What is decided already: after the gate, or by the group; nothing else where empty.
   std::optional<Mitigations> before;
   Mitigations start = Mitigations::keep_all();

@@ -12,23 +12,26 @@ TensorSet collective_tensors(const BlockContext& context) {
   return set;
 }
 
-MemberPlan least_under(const GroupChoice& choice, const BlockContext& context, const Offer& offer) {
-  MemberPlan plan;
-  plan.before = {TensorSet::all() - (offer.offloaded | offer.quantized), offer.offloaded, offer.quantized, 0};
-  plan.after = least_mitigations(BlockKind::moe, choice.tiles_per_slice);
-  if (!choice.dispatch_again) plan.after.keep = plan.after.keep | collective_tensors(context);
-  return plan;
+Mitigations least_under(const GroupChoice& choice, const BlockContext& context, bool offloads) {
+  Mitigations least = least_mitigations(BlockKind::moe, choice.tiles_per_slice);
+  if (!choice.dispatch_again) {
+    TensorSet& where = offloads ? least.offload : least.keep;
+    where = where | collective_tensors(context);
+  }
+  return least;
 }
 
-const BlockProgram& GroupChooser::program(const GroupChoice& choice, const Situation& s, const Offer& offer, int slices) {
-  const std::array<unsigned long long, 5> key = {static_cast<unsigned long long>(s.index),
-                                                 static_cast<unsigned long long>(choice.dispatch_again),
-                                                 static_cast<unsigned long long>(slices), offer.offloaded.bits(),
+const BlockProgram& GroupChooser::program(const Situation& s, const Offer& offer, const Mitigations& after, int slices) {
+  const std::array<unsigned long long, 6> key = {static_cast<unsigned long long>(s.index),
+                                                 after.keep.bits(),
+                                                 after.offload.bits(),
+                                                 static_cast<unsigned long long>(slices),
+                                                 offer.offloaded.bits(),
                                                  offer.quantized.bits()};
   const auto found = programs_.find(key);
   if (found != programs_.end()) return found->second;
-  const MemberPlan plan = least_under(choice, s.block.context, offer);
-  return programs_.emplace(key, compile(s.block.kind, s.block.context, {plan.before, plan.after, slices})).first->second;
+  const Mitigations before{TensorSet::all() - (offer.offloaded | offer.quantized), offer.offloaded, offer.quantized, 0};
+  return programs_.emplace(key, compile(s.block.kind, s.block.context, {before, after, slices})).first->second;
 }
 
 bool GroupChooser::fits_all(const GroupChoice& choice, const Situation& s) {
@@ -41,8 +44,12 @@ bool GroupChooser::fits_all(const GroupChoice& choice, const Situation& s) {
     const auto in_slice = slice_rows(*s.table, {choice.tiles_per_slice, j});
     for (std::size_t m = 0; m < rows.size(); ++m) rows[m].slices.push_back(in_slice[m]);
   }
+  const auto fits_member = [&](std::size_t m, bool offloads) {
+    const Mitigations least = least_under(choice, s.block.context, offloads);
+    return fits_after_gate(footprint(program(s, s.offers[m], least, slices), setting, rows[m]), s.offers[m].budget);
+  };
   for (std::size_t m = 0; m < rows.size(); ++m)
-    if (!fits_after_gate(footprint(program(choice, s, s.offers[m], slices), setting, rows[m]), s.offers[m].budget))
+    if (!fits_member(m, false) && (choice.dispatch_again || s.machine.shared_memory || !fits_member(m, true)))
       return false;
   return true;
 }

@@ -17,11 +17,9 @@ struct GroupChoice {
 /// Tensors that only a collective can bring back.
 TensorSet collective_tensors(const BlockContext& context);
 
-/// The least that a member can do under a choice. `offer` tells what it gave away before the gate.
-struct MemberPlan {
-  Mitigations before, after;
-};
-MemberPlan least_under(const GroupChoice& choice, const BlockContext& context, const Offer& offer);
+/// The least that a member can do under a choice: what only a collective can bring back stays on the device or, with
+/// `offloads`, in the host tier.
+Mitigations least_under(const GroupChoice& choice, const BlockContext& context, bool offloads);
 
 /// Chooses the fewest collectives under which the most constrained member still fits, giving up all else.
 class GroupChooser {
@@ -30,8 +28,8 @@ class GroupChooser {
 
  private:
   bool fits_all(const GroupChoice& choice, const Situation& situation);
-  const BlockProgram& program(const GroupChoice& choice, const Situation& situation, const Offer& offer, int slices);
-  std::map<std::array<unsigned long long, 5>, BlockProgram> programs_;
+  const BlockProgram& program(const Situation& situation, const Offer& offer, const Mitigations& after, int slices);
+  std::map<std::array<unsigned long long, 6>, BlockProgram> programs_;
 };
 
 }  // namespace spillway

@@ -16,6 +16,7 @@ std::unique_ptr<Policy> make_paged(const PolicyOptions&);
 std::unique_ptr<Policy> make_flexible(const PolicyOptions&);
 std::unique_ptr<Policy> make_flexible_greedy(const PolicyOptions&);
 std::unique_ptr<Policy> make_flexible_ratio(const PolicyOptions&);
+std::unique_ptr<Policy> make_replay(const PolicyOptions&);
 
 std::span<const PolicyEntry> policy_table() {
   static constexpr auto table = std::to_array<PolicyEntry>({
@@ -31,6 +32,8 @@ std::span<const PolicyEntry> policy_table() {
       {"flexible", "BaGuaLu-2: per operator and micro-batch at run time, by flexible.choice", make_flexible},
       {"flexible:greedy", "the same, largest memory reduction first, as published", make_flexible_greedy},
       {"flexible:ratio", "the same, least exposed time per byte freed first", make_flexible_ratio},
+      {"replay", "decisions read from provisioning.replay_file", make_replay},
+      {"hindsight", "the best found by a search that knows every load in advance; not ranked", make_replay, false},
   });
   return table;
 }

@@ -57,9 +57,9 @@ struct Planner {
                           {},
                           {}};
     if (block.kind == BlockKind::moe) {
-      problem.untouchable = collective_tensors(block.context);
+      problem.not_recomputed = collective_tensors(block.context);
       for (std::size_t i = 0; i < tensor_count; ++i)
-        if (problem.untouchable.contains(static_cast<Tensor>(i)))
+        if (problem.not_recomputed.contains(static_cast<Tensor>(i)))
           problem.start.set(static_cast<Tensor>(i), start.collective);
     }
     Chain chain;
