@@ -107,7 +107,8 @@ void resolve_replay(Case& c, const fs::path& case_folder) {
       file = place.lexically_normal().string();
       return;
     }
-  throw InputError(fmt::format("replay.file = \"{}\": no such file beside the case file or in the working folder", file));
+  throw InputError(
+      fmt::format("replay.file = \"{}\": no such file beside the case file or in the working folder", file));
 }
 
 Value value_of_json(const Json& json) {

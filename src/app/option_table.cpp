@@ -194,7 +194,8 @@ void add_provisioning(Rows rows) {
   add("predicted_iterations",
       {"iterations", "the first of each policy whose seconds the cost model predicts; 0: none", {0, 0x7fffffff}, false},
       &ProvisioningOptions::predicted_iterations);
-  add("margins", {"x balance", "loads to plan for at which static policies are projected too, [1.0, 1.5]", ratio, false},
+  add("margins",
+      {"x balance", "loads to plan for at which static policies are projected too, [1.0, 1.5]", ratio, false},
       &ProvisioningOptions::margins);
 }
 

@@ -102,9 +102,9 @@ struct RankRecord {
   PeakBytes peak;
   std::optional<Bytes> predicted_activation_peak;  ///< from the operator table, to compare with peak.activation
   std::optional<PredictedSeconds> predicted;
-  std::optional<Bytes> reserved_bytes;             ///< backing memory of the arena
-  std::optional<Bytes> peak_host_bytes;            ///< offloaded blocks, both copies in flight included
-  std::vector<RankIteration> iterations;           ///< parallel to PolicyRun::iterations
+  std::optional<Bytes> reserved_bytes;    ///< backing memory of the arena
+  std::optional<Bytes> peak_host_bytes;   ///< offloaded blocks, both copies in flight included
+  std::vector<RankIteration> iterations;  ///< parallel to PolicyRun::iterations
 };
 
 /// One policy over the whole workload.

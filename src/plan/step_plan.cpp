@@ -26,9 +26,7 @@ int count_micro_batches(std::span<const Task> order) {
   return count;
 }
 
-Bytes small(Tensor t, const BlockContext& c, ExpertRows rows) {
-  return quantized_bytes(extent(t, c, rows).elements());
-}
+Bytes small(Tensor t, const BlockContext& c, ExpertRows rows) { return quantized_bytes(extent(t, c, rows).elements()); }
 
 }  // namespace
 
@@ -40,8 +38,7 @@ void Books::open(const Instruction& i, const BlockContext& c, ExpertRows rows) {
 
 void Books::close(const Instruction& i, const BlockContext& c, ExpertRows rows) {
   for (const Tensor t : i.release) remove(t, c, rows);
-  if (i.action == Action::reload)
-    (shared_ ? device_ : host_).remove(category(i.subject, c), bytes(i.subject, c, rows));
+  if (i.action == Action::reload) (shared_ ? device_ : host_).remove(category(i.subject, c), bytes(i.subject, c, rows));
   if (i.action == Action::dequantize) device_.remove(category(i.subject, c), small(i.subject, c, rows));
 }
 
@@ -69,16 +66,32 @@ void StepPlan::begin_iteration(std::int64_t iteration) {
 }
 
 Situation StepPlan::situation(int micro_batch, int block) const {
-  return {setup_.blocks[block], block,          micro_batch, iteration_, memory_, memory_.budget(micro_batch, block),
-          setup_.limits.alignment, setup_.machine, history_,   nullptr,    nullptr, {}, 0};
+  return {setup_.blocks[block],
+          block,
+          micro_batch,
+          iteration_,
+          memory_,
+          memory_.budget(micro_batch, block),
+          setup_.limits.alignment,
+          setup_.machine,
+          history_,
+          nullptr,
+          nullptr,
+          {},
+          0};
 }
 
 void StepPlan::enforce(int micro_batch, int block, const BlockDecision& d) {
   const StageBlock& b = setup_.blocks[block];
-  const std::array<unsigned long long, 9> key = {
-      static_cast<unsigned long long>(block), d.before.keep.bits(), d.before.offload.bits(), d.before.quantize.bits(),
-      d.after.keep.bits(), d.after.offload.bits(), d.after.quantize.bits(),
-      static_cast<unsigned long long>(d.after.tiles_per_slice > 0), static_cast<unsigned long long>(d.slices)};
+  const std::array<unsigned long long, 9> key = {static_cast<unsigned long long>(block),
+                                                 d.before.keep.bits(),
+                                                 d.before.offload.bits(),
+                                                 d.before.quantize.bits(),
+                                                 d.after.keep.bits(),
+                                                 d.after.offload.bits(),
+                                                 d.after.quantize.bits(),
+                                                 static_cast<unsigned long long>(d.after.tiles_per_slice > 0),
+                                                 static_cast<unsigned long long>(d.slices)};
   auto found = compiled_.find(key);
   if (found == compiled_.end()) found = compiled_.emplace(key, compile(b.kind, b.context, d)).first;
   InForce& mine = in_force(micro_batch, block);

@@ -1,7 +1,7 @@
 #pragma once
 // What a rank does next, with which mitigation, and the books: bytes promised by every instruction issued so far.
-#include <functional>
 #include <array>
+#include <functional>
 #include <map>
 #include <span>
 #include <vector>
@@ -95,7 +95,9 @@ class StepPlan {
     BlockRows rows;
     Budget budget;
   };
-  InForce& in_force(int mb, int block) { return in_force_[static_cast<std::size_t>(mb) * setup_.blocks.size() + block]; }
+  InForce& in_force(int mb, int block) {
+    return in_force_[static_cast<std::size_t>(mb) * setup_.blocks.size() + block];
+  }
   const InForce& in_force(int mb, int block) const {
     return in_force_[static_cast<std::size_t>(mb) * setup_.blocks.size() + block];
   }

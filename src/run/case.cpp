@@ -215,11 +215,13 @@ void validate_without_workload(const Case& c, int world) {
                 c.provisioning.fallback);
   const auto& policies = c.provisioning.policies;
   const bool replays = std::find(policies.begin(), policies.end(), "replay") != policies.end();
-  require_input(!replays || !c.provisioning.options.replay_file.empty(),
-                "policy replay carries out decisions from a file: set replay.file = \"FILE\", as --decisions writes it");
-  require_input(c.provisioning.fallback != "replay" && c.provisioning.fallback != "hindsight",
-                "provisioning.fallback = {}: decisions for a run without a restart do not fit one after it; choose full",
-                c.provisioning.fallback);
+  require_input(
+      !replays || !c.provisioning.options.replay_file.empty(),
+      "policy replay carries out decisions from a file: set replay.file = \"FILE\", as --decisions writes it");
+  require_input(
+      c.provisioning.fallback != "replay" && c.provisioning.fallback != "hindsight",
+      "provisioning.fallback = {}: decisions for a run without a restart do not fit one after it; choose full",
+      c.provisioning.fallback);
   validate(c.machine);
 }
 

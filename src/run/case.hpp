@@ -30,18 +30,18 @@ struct TrainingOptions {
 };
 
 struct MemoryOptions {
-  Bytes cap{std::int64_t{1} << 40};  ///< hard limit of the sum of live blocks on every rank
+  Bytes cap{std::int64_t{1} << 40};       ///< hard limit of the sum of live blocks on every rank
   Bytes host_cap{std::int64_t{1} << 40};  ///< the same of offloaded blocks in the host tier
-  Bytes alignment{256};              ///< every live block is rounded up to a multiple of it; a power of two
+  Bytes alignment{256};                   ///< every live block is rounded up to a multiple of it; a power of two
   bool operator==(const MemoryOptions&) const = default;
 };
 
 struct ProvisioningOptions {
   std::vector<std::string> policies{"oracle", "keep"};
-  double margin = 1.15;              ///< load, as a multiple of balance, that static policies plan for
-  std::string fallback = "full";     ///< policy after an out-of-memory event
-  double calm_imbalance = 1.2;       ///< at or below it a spike is over
-  std::int64_t calm_iterations = 2;  ///< consecutive calm iterations before restarting back
+  double margin = 1.15;                   ///< load, as a multiple of balance, that static policies plan for
+  std::string fallback = "full";          ///< policy after an out-of-memory event
+  double calm_imbalance = 1.2;            ///< at or below it a spike is over
+  std::int64_t calm_iterations = 2;       ///< consecutive calm iterations before restarting back
   std::int64_t predicted_iterations = 8;  ///< iterations whose seconds the cost model predicts; 0: none
   std::vector<double> margins;            ///< x balance: static planners are also projected at each of these
   PolicyOptions options;

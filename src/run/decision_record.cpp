@@ -67,8 +67,14 @@ std::vector<DecisionRecord> record_decisions(const StepPlan& plan, std::int64_t 
   for (int mb = 0; mb < plan.micro_batches(); ++mb)
     for (int b = 0; b < blocks; ++b) {
       if (!plan.decided(mb, b)) continue;
-      list.push_back({iteration, 0, mb, b, plan.blocks()[static_cast<std::size_t>(b)].layer,
-                      {plan.before_gate(mb, b), plan.mitigations(mb, b)}, plan.rows(mb, b).whole, plan.budget(mb, b)});
+      list.push_back({iteration,
+                      0,
+                      mb,
+                      b,
+                      plan.blocks()[static_cast<std::size_t>(b)].layer,
+                      {plan.before_gate(mb, b), plan.mitigations(mb, b)},
+                      plan.rows(mb, b).whole,
+                      plan.budget(mb, b)});
     }
   return list;
 }
@@ -84,8 +90,11 @@ Json to_json(const DecisionRecord& r, const StepPlan& plan, const std::string& p
   json["layer"] = r.layer;
   json["rows"] = r.rows.rows;
   const Budget& b = r.budget;
-  json["budget_bytes"] = {{"forward", b.forward.value}, {"held", b.held.value}, {"ready", b.ready.value},
-                          {"backward", b.backward.value}, {"host", b.host.value}};
+  json["budget_bytes"] = {{"forward", b.forward.value},
+                          {"held", b.held.value},
+                          {"ready", b.ready.value},
+                          {"backward", b.backward.value},
+                          {"host", b.host.value}};
   json["before"] = treatments(r.decision.before, block);
   json["after"] = treatments(r.decision.after, block);
   json["tiles_per_slice"] = r.decision.after.tiles_per_slice;

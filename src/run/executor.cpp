@@ -96,10 +96,8 @@ void Executor::forward(const Item& item) {
   if (gate == program->forward.size()) return carry_out(mb, b, program->forward);
   operators_.announce(plan_.offer(mb, b));
   carry_out(mb, b, std::span(program->forward).first(gate + 1));
-  program = &decide(
-      [&]() -> const BlockProgram& { return plan_.decide_after_gate(mb, b, operators_.gate(mb, b)); });
-  operators_.cut(mb, b, plan_.mitigations(mb, b).tiles_per_slice,
-                 static_cast<int>(plan_.rows(mb, b).slices.size()));
+  program = &decide([&]() -> const BlockProgram& { return plan_.decide_after_gate(mb, b, operators_.gate(mb, b)); });
+  operators_.cut(mb, b, plan_.mitigations(mb, b).tiles_per_slice, static_cast<int>(plan_.rows(mb, b).slices.size()));
   carry_out(mb, b, std::span(program->forward).subspan(gate + 1));
 }
 

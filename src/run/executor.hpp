@@ -45,8 +45,7 @@ class Executor {
   const BlockProgram& decide(const Decision& decision);
   /// Copies and casts. False when memory does not suffice.
   bool move(const device::TensorKey& key, const Instruction& instruction);
-  bool allocate(int micro_batch, int block, Tensor tensor, std::string_view for_whom,
-                const ExpertRows& rows = {});
+  bool allocate(int micro_batch, int block, Tensor tensor, std::string_view for_whom, const ExpertRows& rows = {});
   void lose(std::string_view operator_name);
   void start_draining();
   void receive(const device::Group& group, int from, device::TensorKey key);

@@ -65,7 +65,8 @@ void OperatorRunner::cast(int micro_batch, int block, const Instruction& instruc
 }
 
 void OperatorRunner::run(int micro_batch, int block, const Instruction& instruction, const ExpertRows& rows) {
-  const OperatorRow& row = row_of(tables_[instruction.slice >= 0 || instruction.op == Op::sum_slices ? 1 : 0][block], instruction.op);
+  const OperatorRow& row =
+      row_of(tables_[instruction.slice >= 0 || instruction.op == Op::sum_slices ? 1 : 0][block], instruction.op);
   const Pass& pass = instruction.pass == PassKind::forward ? row.forward : row.backward;
   Call call{micro_batch, block, blocks_[block], instruction, Seconds(0)};
   device::ActivationStore& store = engine_.activations;

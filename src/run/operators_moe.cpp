@@ -197,8 +197,8 @@ Seconds OperatorRunner::dispatch_backward(const Call& call) {
     if (call.instruction.slice >= 0)
       ops::scatter_rows(stream, rows, m.row_of_sent.data(), t(Tensor::d_sent_rows));
     else
-      ops::sum_rows(stream, rows, m.position_matrix(),
-                  t(Tensor::d_mlp_norm_output), !call.instruction.allocates(Tensor::d_mlp_norm_output));
+      ops::sum_rows(stream, rows, m.position_matrix(), t(Tensor::d_mlp_norm_output),
+                    !call.instruction.allocates(Tensor::d_mlp_norm_output));
     if (weights)
       ops::scatter_values(stream, t(alone ? Tensor::d_row_weight : Tensor::slot_weight), m.slot_of_sent.data(),
                           t(Tensor::d_router_weight));
@@ -249,7 +249,8 @@ Seconds OperatorRunner::combine_backward(const Call& call) {
   Seconds end = call.ready;
   if (sliced)
     end = timer_.compute(end, [&] {
-      ops::gather_rows(stream, t(Tensor::d_returned_rows), m.row_of_sent.data(), t(alone ? Tensor::d_expert_output : out));
+      ops::gather_rows(stream, t(Tensor::d_returned_rows), m.row_of_sent.data(),
+                       t(alone ? Tensor::d_expert_output : out));
     });
   if (alone) return end;
   end = exchange(call,

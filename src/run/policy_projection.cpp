@@ -47,7 +47,8 @@ PolicyRun project_policy(const ProjectionSetting& s, const std::string& policy, 
       run.ranks[static_cast<std::size_t>(r)].iterations.push_back(projected.ranks[static_cast<std::size_t>(r)]);
     if (!record.completed()) {
       if (!protocol.out_of_memory(iteration) || infeasibility(c, s.schedule, c.provisioning.fallback)) {
-        run.reasons.push_back(fmt::format("iteration {} ran out of memory and there is nothing to fall back to", iteration));
+        run.reasons.push_back(
+            fmt::format("iteration {} ran out of memory and there is nothing to fall back to", iteration));
         break;
       }
       restart(true);

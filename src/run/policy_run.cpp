@@ -88,12 +88,14 @@ std::optional<std::string> infeasibility(const Case& c, const Schedule& schedule
       const Bytes need = least_cap(c, plan);
       if (need <= c.memory.cap) continue;
       return fmt::format(
-          "stage {} does not fit whatever is given up: full recompute with slices of one tile ({} rows) needs {} bytes, "
+          "stage {} does not fit whatever is given up: full recompute with slices of one tile ({} rows) needs {} "
+          "bytes, "
           "{} more than memory.cap = {} bytes",
           stage, row_tile, need.value, (need - c.memory.cap).value, c.memory.cap.value);
     }
-    const Books books = forecast_memory(
-        plan, [&c](int, const StageBlock& b) { return balanced_rows(b.context, c.provisioning.margin); });
+    const Books books = forecast_memory(plan, [&c](int, const StageBlock& b) {
+      return balanced_rows(b.context, c.provisioning.margin);
+    });
     if (books.ledger().peak() > c.memory.cap)
       return fmt::format("stage {} does not fit at {} x balanced load: {} exceeds memory.cap = {:.3f} MiB", stage,
                          c.provisioning.margin, memory_arithmetic(books.ledger()), mebibytes(c.memory.cap));
@@ -128,8 +130,9 @@ PolicyOptions PolicyRunner::options_of(const std::string& policy) const {
   if (policy == "hindsight")
     table = share_hindsight({c, context_.routing, context_.schedule, time});
   else if (policy == "replay" && !context_.rehearsal)
-    table = read_decisions(context_.session.broadcast(context_.session.rank() == 0 ? read_text(options.replay_file) : ""),
-                           options.replay_file, Grid(c.grid), context_.session.rank());
+    table =
+        read_decisions(context_.session.broadcast(context_.session.rank() == 0 ? read_text(options.replay_file) : ""),
+                       options.replay_file, Grid(c.grid), context_.session.rank());
   else if (policy == "replay")  // the verification's tiny case has no file: it replays what flexible decides
     table = share_hindsight({c, context_.routing, context_.schedule, time});
   options.decisions = std::make_shared<DecisionTable>(std::move(table));
@@ -151,8 +154,7 @@ void PolicyRunner::predict_seconds(PolicyRun& run) const {
   const std::int64_t count = std::min(c.provisioning.predicted_iterations, c.training.iterations);
   if (context_.rehearsal || count == 0 || name_ == "replay" || name_ == "hindsight") return;
   const MachineTime time(c.machine);
-  const std::vector<Seconds> projected =
-      project_seconds({c, context_.routing, context_.schedule, time}, name_, count);
+  const std::vector<Seconds> projected = project_seconds({c, context_.routing, context_.schedule, time}, name_, count);
   const std::vector<bool> counts = completed_iterations(run);
   Seconds predicted, spent;
   for (std::size_t i = 0; i < run.iterations.size(); ++i) {
@@ -293,7 +295,12 @@ PolicyRun PolicyRunner::gather(PolicyRun run) const {
     Bytes predicted, reserved, host_peak;
     CacheCounts cache;
     char host[64];
-  } flat{mine_.peak, *mine_.predicted_activation_peak, *mine_.reserved_bytes, mine_.peak_host_bytes.value_or(Bytes(-1)), cache_, {}};
+  } flat{mine_.peak,
+         *mine_.predicted_activation_peak,
+         *mine_.reserved_bytes,
+         mine_.peak_host_bytes.value_or(Bytes(-1)),
+         cache_,
+         {}};
   context_.session.host().copy(flat.host, sizeof flat.host - 1);
   const int world = context_.session.world(), rank = context_.session.rank();
   const std::size_t n = mine_.iterations.size();
@@ -325,8 +332,7 @@ PolicyRun PolicyRunner::gather(PolicyRun run) const {
     record.iterations.assign(first, first + static_cast<std::ptrdiff_t>(n));
     run.ranks.push_back(std::move(record));
   }
-  if (cache.lookups > 0)
-    run.plan_cache_hit_rate = static_cast<double>(cache.hits) / static_cast<double>(cache.lookups);
+  if (cache.lookups > 0) run.plan_cache_hit_rate = static_cast<double>(cache.hits) / static_cast<double>(cache.lookups);
   predict_seconds(run);
   return run;
 }

@@ -306,8 +306,8 @@ RankProcess Projection::process(Rank& r, std::int64_t iteration) {
     Seconds ready = r.compute(Seconds(0), work_of({}, Bytes(7 * 4 * length)));
     if (sharers == 1) continue;
     for (std::int64_t at = 0; at < length; at += reduction_piece) {
-      co_yield Meeting{kind, r.clock.network_start(ready),
-                       Bytes(sharers * std::min(reduction_piece, length - at) * 4), 0, 0};
+      co_yield Meeting{kind, r.clock.network_start(ready), Bytes(sharers * std::min(reduction_piece, length - at) * 4),
+                       0, 0};
       ready = r.interval.end;
       r.timer.waits_for(LaneTimer::Waits::collective);
     }
@@ -315,8 +315,7 @@ RankProcess Projection::process(Rank& r, std::int64_t iteration) {
 }
 
 void Projection::clear_gradients(Rank& r) {
-  for (const GroupElements& group : r.plan.elements())
-    r.compute(Seconds(0), work_of({}, Bytes(group.padded() * 4)));
+  for (const GroupElements& group : r.plan.elements()) r.compute(Seconds(0), work_of({}, Bytes(group.padded() * 4)));
 }
 
 std::vector<int> Projection::members(const Rank& r, Meeting::Kind kind) const {
@@ -409,7 +408,8 @@ ProjectedIteration Projection::run(std::int64_t iteration) {
     result.ranks.push_back(r->timer.totals());
   }
   for (auto& r : ranks_) {
-    ensure(record.oom || (r->process->done() && r->plan.finished()), "projected rank {} does not get to its end", r->rank);
+    ensure(record.oom || (r->process->done() && r->plan.finished()), "projected rank {} does not get to its end",
+           r->rank);
     r->process.reset();
   }
   count_loads(record);

@@ -300,6 +300,10 @@ std::vector<std::string> verify(const Case& c, const Session& session, Watchdog&
   std::vector<std::string> policies = c.provisioning.policies;
   if (std::find(policies.begin(), policies.end(), c.provisioning.fallback) == policies.end())
     policies.push_back(c.provisioning.fallback);
+  const bool slices = std::any_of(policies.begin(), policies.end(), [&](const std::string& name) {
+    return make_policy(name, c.provisioning.options)->adapts();
+  });
+  if (slices) policies.emplace_back("full:slices");  // what they all may fall back to
   tiny.provisioning.fallback = "oracle";
   tiny.provisioning.margin = load_that_fits;
   for (const std::string& name : policies)

@@ -71,7 +71,7 @@ void gather_rows(Stream& stream, Matrix<const float> src, const std::int32_t* in
 }
 
 void scatter_rows(Stream& stream, Matrix<const float> src, const std::int32_t* index, Matrix<float> dst) {
-  expect_shape("scatter_rows: dst", dst, src.rows, src.cols);
+  expect_shape("scatter_rows: dst", dst, dst.rows, src.cols);
   const auto row_bytes = static_cast<std::size_t>(value_bytes(src.cols).value);
   const Work work{{}, index_bytes(src.rows) + src.bytes() + src.bytes()};
   stream.parallel_for(

@@ -6,8 +6,8 @@ namespace spillway {
 
 /// What is known when a micro-batch is about to go forward.
 struct BudgetState {
-  Bytes available;          ///< M_max - M_used: what activations may still take
-  Bytes least;              ///< M0: a micro-batch under full recompute
+  Bytes available;                   ///< M_max - M_used: what activations may still take
+  Bytes least;                       ///< M0: a micro-batch under full recompute
   int forwards_before_backward = 1;  ///< r, this micro-batch included: 1 in steady state
 };
 

@@ -20,7 +20,7 @@ struct OperatorMitigation {
 enum class Conflict : unsigned char {
   none,
   precision,  ///< multi-precision: some consumers want the tensor as FP8, others as it is: two copies
-  place       ///< multi-device: some consumers find it on the device, others in the host tier or nowhere: nothing is freed
+  place  ///< multi-device: some consumers find it on the device, others in the host tier or nowhere: nothing is freed
 };
 std::string_view name(Conflict conflict);
 

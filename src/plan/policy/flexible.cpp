@@ -87,8 +87,7 @@ class Flexible final : public Policy {
   GreedyProblem problem_of(const Situation& s, const BlockRows& rows) const {
     GreedyProblem p{s.block, rows, s.budget, s.alignment, s.machine, options_.choice, options_.quantize, true, {}, {}};
     const Footprint& least = s.books.least(s.index);
-    const Bytes share =
-        activation_budget({s.budget.held, least.held, s.books.forwards_before_backward()}) - least.held;
+    const Bytes share = activation_budget({s.budget.held, least.held, s.books.forwards_before_backward()}) - least.held;
     p.budget.held = least.held + Bytes(static_cast<std::int64_t>(static_cast<double>(share.value) * part(s, rows)));
     return p;
   }
@@ -131,8 +130,18 @@ class Flexible final : public Policy {
     const std::int64_t backward = round_down(p.budget.backward, all.backward);
     const std::int64_t host = round_down(p.budget.host, all.held);
     const Mitigations before = p.before.value_or(Mitigations{});
-    const Key key = {s.index, load, forward, held, ready, backward, host, p.before.has_value(), group.dispatch_again,
-                     bits(before.keep), bits(before.offload), bits(before.quantize)};
+    const Key key = {s.index,
+                     load,
+                     forward,
+                     held,
+                     ready,
+                     backward,
+                     host,
+                     p.before.has_value(),
+                     group.dispatch_again,
+                     bits(before.keep),
+                     bits(before.offload),
+                     bits(before.quantize)};
     ++counts_.lookups;
     const auto found = plans_.find(key);
     if (found != plans_.end()) {

@@ -21,13 +21,11 @@ Mitigations least_under(const GroupChoice& choice, const BlockContext& context, 
   return least;
 }
 
-const BlockProgram& GroupChooser::program(const Situation& s, const Offer& offer, const Mitigations& after, int slices) {
-  const std::array<unsigned long long, 6> key = {static_cast<unsigned long long>(s.index),
-                                                 after.keep.bits(),
-                                                 after.offload.bits(),
-                                                 static_cast<unsigned long long>(slices),
-                                                 offer.offloaded.bits(),
-                                                 offer.quantized.bits()};
+const BlockProgram& GroupChooser::program(const Situation& s, const Offer& offer, const Mitigations& after,
+                                          int slices) {
+  const std::array<unsigned long long, 6> key = {
+      static_cast<unsigned long long>(s.index), after.keep.bits(),      after.offload.bits(),
+      static_cast<unsigned long long>(slices),  offer.offloaded.bits(), offer.quantized.bits()};
   const auto found = programs_.find(key);
   if (found != programs_.end()) return found->second;
   const Mitigations before{TensorSet::all() - (offer.offloaded | offer.quantized), offer.offloaded, offer.quantized, 0};
@@ -36,8 +34,7 @@ const BlockProgram& GroupChooser::program(const Situation& s, const Offer& offer
 
 bool GroupChooser::fits_all(const GroupChoice& choice, const Situation& s) {
   const FootprintSetting setting = footprint_setting(s.block.kind, s.block.context, s.alignment);
-  const auto slices =
-      static_cast<int>(choice.tiles_per_slice > 0 ? slice_count(*s.table, choice.tiles_per_slice) : 0);
+  const auto slices = static_cast<int>(choice.tiles_per_slice > 0 ? slice_count(*s.table, choice.tiles_per_slice) : 0);
   std::vector<BlockRows> rows(s.offers.size());
   for (std::size_t m = 0; m < rows.size(); ++m) rows[m].whole = all_rows(*s.table, static_cast<std::int64_t>(m));
   for (int j = 0; j < slices; ++j) {

@@ -17,11 +17,11 @@ class DecisionTable;
 
 struct PolicyOptions {
   GreedyChoice choice = GreedyChoice::ratio;
-  bool quantize = false;        ///< lets flexible and unified store tensors as FP8; gradients become inexact
-  double worst_load = 2.6;      ///< x balance: what unified plans for
-  Bytes kuai_smallest{1 << 20}; ///< smaller tensors are not offloaded by kuai
-  Bytes paged_pool{0};          ///< of paged's expert activations on the device; 0: what is left at the planned load
-  std::string replay_file;      ///< decisions that replay carries out
+  bool quantize = false;         ///< lets flexible and unified store tensors as FP8; gradients become inexact
+  double worst_load = 2.6;       ///< x balance: what unified plans for
+  Bytes kuai_smallest{1 << 20};  ///< smaller tensors are not offloaded by kuai
+  Bytes paged_pool{0};           ///< of paged's expert activations on the device; 0: what is left at the planned load
+  std::string replay_file;       ///< decisions that replay carries out
   std::shared_ptr<const DecisionTable> decisions;  ///< of this rank, for replay and hindsight; not an option
   bool operator==(const PolicyOptions& o) const {
     return choice == o.choice && quantize == o.quantize && worst_load == o.worst_load &&

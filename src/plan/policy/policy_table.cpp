@@ -9,6 +9,7 @@ std::unique_ptr<Policy> make_oracle(const PolicyOptions&);
 std::unique_ptr<Policy> make_keep(const PolicyOptions&);
 std::unique_ptr<Policy> make_selective(const PolicyOptions&);
 std::unique_ptr<Policy> make_full(const PolicyOptions&);
+std::unique_ptr<Policy> make_full_in_slices(const PolicyOptions&);
 std::unique_ptr<Policy> make_unified(const PolicyOptions&);
 std::unique_ptr<Policy> make_kuai(const PolicyOptions&);
 std::unique_ptr<Policy> make_adapipe(const PolicyOptions&);
@@ -24,6 +25,7 @@ std::span<const PolicyEntry> policy_table() {
       {"keep", "keep everything that backward reads", make_keep},
       {"selective", "recompute norms and SwiGLU, keep the rest", make_selective},
       {"full", "keep block inputs, recompute the rest up to fc2's input", make_full},
+      {"full:slices", "the same, dispatching in slices of one tile: fits at any load", make_full_in_slices},
       {"unified", "BaGuaLu-2 without its decisions at run time: per operator, once for unified.worst_load",
        make_unified},
       {"kuai", "Megatron-Kuai: norms and SwiGLU or all recomputed, a fraction offloaded, planned once", make_kuai},
@@ -32,7 +34,7 @@ std::span<const PolicyEntry> policy_table() {
       {"flexible", "BaGuaLu-2: per operator and micro-batch at run time, by flexible.choice", make_flexible},
       {"flexible:greedy", "the same, largest memory reduction first, as published", make_flexible_greedy},
       {"flexible:ratio", "the same, least exposed time per byte freed first", make_flexible_ratio},
-      {"replay", "decisions read from provisioning.replay_file", make_replay},
+      {"replay", "decisions read from replay.file", make_replay},
       {"hindsight", "the best found by a search that knows every load in advance; not ranked", make_replay, false},
   });
   return table;

@@ -13,12 +13,12 @@ class Replay final : public Policy {
 
   bool adapts() const override { return true; }
   Mitigations decide(const Situation& s) override {
-    const Decision* found =
-        decisions_ == nullptr ? nullptr : decisions_->find({s.iteration, s.micro_batch, s.index});
+    const Decision* found = decisions_ == nullptr ? nullptr : decisions_->find({s.iteration, s.micro_batch, s.index});
     if (found == nullptr)
-      throw InputError(fmt::format("replay: no decision for iteration {}, micro-batch {}, block {} of this rank's stage; "
-                                   "export them all with --decisions",
-                                   s.iteration, s.micro_batch, s.index));
+      throw InputError(
+          fmt::format("replay: no decision for iteration {}, micro-batch {}, block {} of this rank's stage; "
+                      "export them all with --decisions",
+                      s.iteration, s.micro_batch, s.index));
     return s.table != nullptr ? found->after : found->before;
   }
 

@@ -46,8 +46,8 @@ void BackwardOrder::begin_slice(int slice) {
 }
 
 const OperatorRow& BackwardOrder::producer(Tensor t) const {
-  const auto row = std::find_if(table_.begin(), table_.end(),
-                                [t](const OperatorRow& r) { return contains(r.forward.writes, t); });
+  const auto row =
+      std::find_if(table_.begin(), table_.end(), [t](const OperatorRow& r) { return contains(r.forward.writes, t); });
   ensure(row != table_.end(), "no operator makes {}", name(t));
   return *row;
 }

@@ -21,7 +21,8 @@ std::vector<Step> forward_steps(const Table& table, int slices) {
   std::vector<Step> steps;
   const auto in_slices = [slices](const OperatorRow& row) { return slices > 0 && runs_in_slices(row.op); };
   for (auto row = table.begin(); row != table.end();) {
-    const auto end = std::find_if(row, table.end(), [&](const OperatorRow& r) { return in_slices(r) != in_slices(*row); });
+    const auto end =
+        std::find_if(row, table.end(), [&](const OperatorRow& r) { return in_slices(r) != in_slices(*row); });
     const int repeats = in_slices(*row) ? slices : 1;
     for (int slice = 0; slice < repeats; ++slice)
       for (auto r = row; r != end; ++r)
@@ -147,7 +148,8 @@ BlockProgram compile(BlockKind kind, const BlockContext& context, const BlockDec
   TensorSet live = final.kept | final.offloaded;
   if (d_residual_comes_in(kind)) live.insert(Tensor::d_residual);
   Lifetimes backward(order.steps(), live, final.quantized);
-  backward.plan(order.steps().size(), {d_residual_goes_out(kind) ? TensorSet{Tensor::d_residual} : TensorSet{}, {}, {}});
+  backward.plan(order.steps().size(),
+                {d_residual_goes_out(kind) ? TensorSet{Tensor::d_residual} : TensorSet{}, {}, {}});
   program.backward = backward.instructions();
   program.reloads = reloads(final.offloaded);
   program.kept = final.kept;

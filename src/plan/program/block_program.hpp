@@ -52,9 +52,9 @@ struct BlockProgram {
   std::vector<Instruction> forward;
   std::vector<Instruction> reloads;  ///< any time before backward, ahead of it to hide the copies
   std::vector<Instruction> backward;
-  TensorSet kept;                 ///< on the device between forward and backward
-  TensorSet offloaded, quantized; ///< in their other form between the two
-  std::size_t gate = 0;           ///< index in `forward` of the gate exchange; forward.size() where there is none
+  TensorSet kept;                  ///< on the device between forward and backward
+  TensorSet offloaded, quantized;  ///< in their other form between the two
+  std::size_t gate = 0;            ///< index in `forward` of the gate exchange; forward.size() where there is none
 };
 
 /// Compiles a block. Of the tensors that the decision saves, those that backward does not need are dropped anyway; those

@@ -31,7 +31,7 @@ struct Footprint {
 struct FootprintSetting {
   const BlockContext& context;
   Bytes alignment;
-  bool has_input = true;        ///< block_input comes in (all but embedding and synthetic input)
+  bool has_input = true;          ///< block_input comes in (all but embedding and synthetic input)
   bool receives_gradient = true;  ///< d_residual comes in (all but head and loss)
 };
 FootprintSetting footprint_setting(BlockKind kind, const BlockContext& context, Bytes alignment);

@@ -8,10 +8,10 @@
 namespace spillway {
 
 enum class Treatment : unsigned char {
-  keep,      ///< stays on the device
-  recompute, ///< released after its last use in forward, made again in backward
-  offload,   ///< copied to the host tier, copied back before backward
-  quantize   ///< stays on the device as FP8; lossy
+  keep,       ///< stays on the device
+  recompute,  ///< released after its last use in forward, made again in backward
+  offload,    ///< copied to the host tier, copied back before backward
+  quantize    ///< stays on the device as FP8; lossy
 };
 
 /// The treatment of every tensor a block saves, for one micro-batch. A tensor in no set is recomputed. Every consumer of

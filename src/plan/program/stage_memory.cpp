@@ -70,8 +70,8 @@ void StageMemory::decide(int micro_batch, int block, const Footprint& footprint)
 
 Budget StageMemory::budget(int micro_batch, int block) const {
   const Item here{Kind::forward, micro_batch, block};
-  ensure(at_ < items_.size() && items_[at_] == here, "a budget is asked for micro-batch {}, block {}, which is not next",
-         micro_batch, block);
+  ensure(at_ < items_.size() && items_[at_] == here,
+         "a budget is asked for micro-batch {}, block {}, which is not next", micro_batch, block);
   const Footprint& mine = footprints_[index(micro_batch, block)];
   const Bytes cap = setup_.cap;
   Budget b;
@@ -97,8 +97,8 @@ Budget StageMemory::budget(int micro_batch, int block) const {
 }
 
 int StageMemory::forwards_before_backward() const {
-  const auto task = static_cast<std::size_t>(std::upper_bound(first_item_.begin(), first_item_.end(), at_) -
-                                             first_item_.begin() - 1);
+  const auto task =
+      static_cast<std::size_t>(std::upper_bound(first_item_.begin(), first_item_.end(), at_) - first_item_.begin() - 1);
   int count = 0;
   for (std::size_t t = task; t < setup_.order.size() && setup_.order[t].kind == Task::Kind::forward; ++t) ++count;
   return count;

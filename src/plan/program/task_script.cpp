@@ -21,7 +21,8 @@ bool sends_output(std::span<const StageBlock> blocks) { return is_layer(blocks.b
 
 std::vector<Item> task_script(std::span<const Task> order, std::size_t index, std::span<const StageBlock> blocks) {
   const int mb = order[index].micro_batch, last = static_cast<int>(blocks.size()) - 1;
-  const bool reloads_next = index + 1 < order.size() && is_backward(order[index + 1]) && reloaded_ahead(order, index + 1);
+  const bool reloads_next =
+      index + 1 < order.size() && is_backward(order[index + 1]) && reloaded_ahead(order, index + 1);
   const Item next_reload{Kind::reload, reloads_next ? order[index + 1].micro_batch : 0, last};
   std::vector<Item> items;
   if (!is_backward(order[index])) {

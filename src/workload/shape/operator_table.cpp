@@ -8,11 +8,28 @@ namespace {
 
 using T = Tensor;
 
-constexpr std::array<std::string_view, 22> op_names = {
-    "embedding", "synthetic_input", "attention_norm", "qkv",        "attention_core", "out_projection",
-    "mlp_norm",  "router",          "mlp_fc1",        "mlp_swiglu", "mlp_fc2",        "gate",
-    "sum_slices", "dispatch",       "fc1",            "swiglu",     "fc2",            "combine",
-    "unpermute", "final_norm",      "head",           "square_loss"};
+constexpr std::array<std::string_view, 22> op_names = {"embedding",
+                                                       "synthetic_input",
+                                                       "attention_norm",
+                                                       "qkv",
+                                                       "attention_core",
+                                                       "out_projection",
+                                                       "mlp_norm",
+                                                       "router",
+                                                       "mlp_fc1",
+                                                       "mlp_swiglu",
+                                                       "mlp_fc2",
+                                                       "gate",
+                                                       "sum_slices",
+                                                       "dispatch",
+                                                       "fc1",
+                                                       "swiglu",
+                                                       "fc2",
+                                                       "combine",
+                                                       "unpermute",
+                                                       "final_norm",
+                                                       "head",
+                                                       "square_loss"};
 constexpr std::array<std::string_view, 6> kind_names = {"embedding", "synthetic_input", "dense", "moe",
                                                         "head",      "square_loss"};
 

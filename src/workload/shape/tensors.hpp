@@ -109,8 +109,8 @@ struct BlockContext {
 
 /// Expert rows of one dispatch, or of one slice of it, on one rank.
 struct ExpertRows {
-  std::int64_t rows = 0;             ///< N, received
-  std::int64_t active = 0;           ///< local experts with at least one row
+  std::int64_t rows = 0;                  ///< N, received
+  std::int64_t active = 0;                ///< local experts with at least one row
   std::optional<std::int64_t> sent = {};  ///< of a slice: rows this rank sends in it; empty: all k T
   bool operator==(const ExpertRows&) const = default;
 };
