@@ -36,11 +36,17 @@ BackwardOrder::BackwardOrder(const Table& table, TensorSet available, int slices
 void BackwardOrder::backward_of(const OperatorRow& row) {
   if (row.backward.reads.empty() && row.backward.writes.empty()) return;
   for (const Tensor t : row.backward.reads) provide(t);
-  steps_.push_back({&row, PassKind::backward, false, runs_in_slices(row.op) ? slice_ : -1});
+  push(row, PassKind::backward, false);
+}
+
+void BackwardOrder::push(const OperatorRow& row, PassKind direction, bool recompute) {
+  const bool in_slice = slice_ >= 0 && runs_in_slices(row.op);
+  steps_.push_back({&row, direction, recompute, in_slice ? slice_ : -1, in_slice ? life_ : -1});
 }
 
 void BackwardOrder::begin_slice(int slice) {
   slice_ = slice;
+  if (slice >= 0) ++life_;
   for (std::size_t t = 0; t < tensor_count; ++t)
     if (lives_in_slices(static_cast<Tensor>(t))) available_.erase(static_cast<Tensor>(t));
 }
@@ -61,7 +67,7 @@ void BackwardOrder::provide(Tensor t) {
   if (slices_ > 0 && t == Tensor::returned_rows) return provide_returned_rows();
   const OperatorRow& row = producer(t);
   for (const Tensor input : row.forward.reads) provide(input);
-  steps_.push_back({&row, PassKind::forward, true, runs_in_slices(row.op) ? slice_ : -1});
+  push(row, PassKind::forward, true);
   for (const Tensor made : row.forward.writes) {
     if (!available_.contains(made)) remade_.insert(made);
     available_.insert(made);
@@ -73,7 +79,7 @@ void BackwardOrder::provide_returned_rows() {
   for (int slice = 0; slice < slices_; ++slice) {
     begin_slice(slice);
     provide(Tensor::expert_output);
-    steps_.push_back({&combine, PassKind::forward, true, slice});
+    push(combine, PassKind::forward, true);
   }
   begin_slice(-1);
   remade_.insert(Tensor::returned_rows);

@@ -15,6 +15,7 @@ struct Step {
   PassKind direction;
   bool recompute;  ///< a forward pass repeated inside backward
   int slice = -1;  ///< of a dispatch in slices; -1: the whole
+  int life = -1;   ///< tensors on the experts' side live through steps of one number: a slice may be computed twice
   const Pass& pass() const { return direction == PassKind::forward ? row->forward : row->backward; }
 };
 
@@ -34,11 +35,12 @@ class BackwardOrder {
   /// Makes the rows that all slices return, before any goes backward (probabilities applied after combine).
   void provide_returned_rows();
   void begin_slice(int slice);
+  void push(const OperatorRow& row, PassKind direction, bool recompute);
   const OperatorRow& producer(Tensor t) const;
 
   const Table& table_;
   TensorSet available_, remade_, used_, forward_tensors_;
-  int slices_, slice_ = -1;
+  int slices_, slice_ = -1, life_ = -1;
   std::vector<Step> steps_;
 };
 

@@ -26,8 +26,10 @@ std::vector<Step> forward_steps(const Table& table, int slices) {
     const int repeats = in_slices(*row) ? slices : 1;
     for (int slice = 0; slice < repeats; ++slice)
       for (auto r = row; r != end; ++r)
-        if (!r->forward.reads.empty() || !r->forward.writes.empty())
-          steps.push_back({&*r, PassKind::forward, false, in_slices(*r) ? slice : -1});
+        if (!r->forward.reads.empty() || !r->forward.writes.empty()) {
+          const int number = in_slices(*r) ? slice : -1;
+          steps.push_back({&*r, PassKind::forward, false, number, number});
+        }
     row = end;
   }
   return steps;

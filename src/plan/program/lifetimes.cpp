@@ -11,7 +11,7 @@ std::vector<Tensor> touched(const Pass& pass) {
   return list;
 }
 
-int slice_of(Tensor t, const Step& step) { return lives_in_slices(t) ? step.slice : -1; }
+int life_of(Tensor t, const Step& step) { return lives_in_slices(t) ? step.life : -1; }
 
 }  // namespace
 
@@ -26,16 +26,16 @@ Instruction movement(Action action, Tensor subject) {
 
 Lifetimes::Lifetimes(const std::vector<Step>& steps, TensorSet live, TensorSet quantized)
     : steps_(steps), live_(live), quantized_(quantized) {
-  for (const Step& s : steps) slices_ = std::max(slices_, s.slice + 1);
-  last_.assign(tensor_count * static_cast<std::size_t>(slices_ + 1), 0);
+  for (const Step& s : steps) lives_ = std::max(lives_, s.life + 1);
+  last_.assign(tensor_count * static_cast<std::size_t>(lives_ + 1), 0);
   for (std::size_t i = 0; i < steps.size(); ++i)
-    for (const Tensor t : touched(steps[i].pass())) last_use(t, slice_of(t, steps[i])) = i + 1;
+    for (const Tensor t : touched(steps[i].pass())) last_use(t, life_of(t, steps[i])) = i + 1;
 }
 
 /// One past the last step that touches a tensor; 0 where none does.
-std::size_t& Lifetimes::last_use(Tensor t, int slice) {
-  return last_[static_cast<std::size_t>(t) * static_cast<std::size_t>(slices_ + 1) +
-               static_cast<std::size_t>(slice + 1)];
+std::size_t& Lifetimes::last_use(Tensor t, int life) {
+  return last_[static_cast<std::size_t>(t) * static_cast<std::size_t>(lives_ + 1) +
+               static_cast<std::size_t>(life + 1)];
 }
 
 void Lifetimes::finish(Tensor t, const Fate& fate, Instruction& at, std::vector<Instruction>& after) {
@@ -69,7 +69,7 @@ void Lifetimes::plan(std::size_t end, const Fate& fate) {
     instruction.allocate.insert(instruction.allocate.end(), pass.scratch.begin(), pass.scratch.end());
     std::vector<Instruction> after;
     for (const Tensor t : touched(pass))
-      if (live_.contains(t) && last_use(t, slice_of(t, step)) == next_ + 1) finish(t, fate, instruction, after);
+      if (live_.contains(t) && last_use(t, life_of(t, step)) == next_ + 1) finish(t, fate, instruction, after);
     list_.push_back(std::move(instruction));
     list_.insert(list_.end(), after.begin(), after.end());
   }

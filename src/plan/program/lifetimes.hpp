@@ -31,13 +31,13 @@ class Lifetimes {
     std::size_t first, last;
   };
   bool ends(std::size_t step, Tensor t) const;
-  std::size_t& last_use(Tensor t, int slice);
+  std::size_t& last_use(Tensor t, int life);
   void finish(Tensor t, const Fate& fate, Instruction& at, std::vector<Instruction>& after);
 
   const std::vector<Step>& steps_;
   TensorSet live_, quantized_;
-  int slices_ = 0;
-  std::vector<std::size_t> last_;  // [tensor][slice + 1], index of the last step that touches it
+  int lives_ = 0;
+  std::vector<std::size_t> last_;  // [tensor][life + 1], index of the last step that touches it
   std::size_t next_ = 0;
   std::vector<Instruction> list_;
 };
