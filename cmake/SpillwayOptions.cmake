@@ -11,6 +11,7 @@ option(SPILLWAY_TESTS "Build the tests and benchmarks" ON)
 option(SPILLWAY_NATIVE "Tune for the CPU of the build machine (-march=native)" ON)
 option(SPILLWAY_WERROR "Treat warnings as errors" OFF)
 set(SPILLWAY_SANITIZE "" CACHE STRING "Sanitizers, as for -fsanitize= (address,undefined or thread)")
+set(SPILLWAY_EXTRA_POLICIES "" CACHE STRING "Policies of your own: /path/a.cpp;/path/b.cpp (see CONTRIBUTING.md)")
 set(SPILLWAY_BLAS auto CACHE STRING "Matrix products: auto, onednn or blas")
 
 add_library(spillway_flags INTERFACE)

@@ -67,6 +67,21 @@ class Results(ProgramTest):
         for line in outcome.figures():
             self.assertEqual((line["tokens_per_second"], line["effective_mfu"]), ("null", "null"))
 
+    def test_static_planners_are_projected_at_every_margin(self):
+        outcome = self.start("provisioning.margins=[1.0, 1.5]", 'provisioning.policies=["keep", "kuai", "flexible"]')
+        self.assertEqual(outcome.code, 0, outcome.out + outcome.err)
+        self.assert_follows_schema(outcome)
+        result = outcome.result()
+        self.assertEqual([(point["policy"], point["margin"]) for point in result["margins"]], [("kuai", 1.0), ("kuai", 1.5)])
+        keep, kuai, flexible = (run["summary"] for run in result["runs"])
+        for summary in (keep, kuai, flexible):
+            self.assertLess(abs(summary["predicted_seconds_error"]), 1e-9)  # the virtual clock computes what was predicted
+            self.assertEqual(summary["peak_host_bytes"], 0)  # nothing has to leave under this cap
+        self.assertIsNone(kuai["plan_cache_hit_rate"])
+        self.assertGreater(flexible["plan_cache_hit_rate"], 0)
+        self.assertRegex(outcome.out, r"kuai +1\.50 +[0-9.]+ +0 +0 +#+\n")
+        self.assertRegex(outcome.out, r"flexible +- +[0-9.]+ +#+\n")
+
     def test_the_same_command_twice_gives_the_same_result(self):
         first, second = (self.start(*ALONE, ranks=1).result() for _ in range(2))
         for result in (first, second):

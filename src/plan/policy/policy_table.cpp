@@ -1,6 +1,7 @@
 // The table of policies.
-#include <array>
+#include <algorithm>
 
+#include "base/error.hpp"
 #include "plan/policy/policy.hpp"
 
 namespace spillway {
@@ -19,8 +20,26 @@ std::unique_ptr<Policy> make_flexible_greedy(const PolicyOptions&);
 std::unique_ptr<Policy> make_flexible_ratio(const PolicyOptions&);
 std::unique_ptr<Policy> make_replay(const PolicyOptions&);
 
+/// Those of SPILLWAY_EXTRA_POLICIES; cmake/SpillwayPolicies.cmake makes it.
+std::vector<PolicyEntry> extra_policies();
+
+namespace {
+
+std::vector<PolicyEntry> with_extra(std::vector<PolicyEntry> table) {
+  for (const PolicyEntry& extra : extra_policies()) {
+    const bool taken =
+        std::any_of(table.begin(), table.end(), [&](const PolicyEntry& e) { return e.name == extra.name; });
+    require_input(!taken, "SPILLWAY_EXTRA_POLICIES adds a policy \"{}\", a name that is taken; rename it in its file",
+                  extra.name);
+    table.push_back(extra);
+  }
+  return table;
+}
+
+}  // namespace
+
 std::span<const PolicyEntry> policy_table() {
-  static constexpr auto table = std::to_array<PolicyEntry>({
+  static const std::vector<PolicyEntry> table = with_extra({
       {"oracle", "keep everything, without a memory cap: the reference for time", make_oracle, false},
       {"keep", "keep everything that backward reads", make_keep},
       {"selective", "recompute norms and SwiGLU, keep the rest", make_selective},

@@ -1,0 +1,27 @@
+# Compiles policies from files outside the source tree into TARGET, with the table of what they add. A file NAME.cpp defines
+#   std::vector<spillway::PolicyEntry> spillway::NAME_policies();
+# (characters that no C++ name may have become _). CONTRIBUTING.md has an example. A target of its own that is linked with
+# spillway_plan brings its own table along, in place of the library's.
+function(spillway_extra_policies target)
+  set(declarations "")
+  set(calls "")
+  set(names "")
+  foreach(file ${ARGN})
+    get_filename_component(file ${file} ABSOLUTE BASE_DIR ${CMAKE_CURRENT_SOURCE_DIR})
+    if(NOT EXISTS ${file} OR IS_DIRECTORY ${file})
+      message(FATAL_ERROR "SPILLWAY_EXTRA_POLICIES: there is no file ${file}; give full paths, separated by semicolons")
+    endif()
+    get_filename_component(name ${file} NAME_WE)
+    string(MAKE_C_IDENTIFIER ${name} name)
+    if(name IN_LIST names)
+      message(FATAL_ERROR "SPILLWAY_EXTRA_POLICIES: two files would define ${name}_policies(); rename ${file}")
+    endif()
+    list(APPEND names ${name})
+    string(APPEND declarations "std::vector<PolicyEntry> ${name}_policies();\n")
+    string(APPEND calls "${name}_policies(), ")
+    target_sources(${target} PRIVATE ${file})
+  endforeach()
+  set(table ${CMAKE_CURRENT_BINARY_DIR}/${target}_extra_policies.cpp)
+  configure_file(${PROJECT_SOURCE_DIR}/cmake/extra_policies.cpp.in ${table} @ONLY)
+  target_sources(${target} PRIVATE ${table})
+endfunction()
