@@ -26,6 +26,23 @@ int count_micro_batches(std::span<const Task> order) {
   return count;
 }
 
+/// A gate table in which the first member receives `rows` and the others share the rest evenly.
+GateTable table_with_load(const BlockContext& c, std::int64_t rows) {
+  GateTable t{std::vector<std::int64_t>(static_cast<std::size_t>(c.expert_parallel * c.shape.num_experts)),
+              c.expert_parallel, c.shape.num_experts};
+  const std::int64_t local = c.local_experts(), others = t.experts - local;
+  const auto share = [](std::int64_t whole, std::int64_t parts, std::int64_t i) {
+    return whole / parts + (i < whole % parts ? 1 : 0);
+  };
+  for (std::int64_t source = 0; source < t.members; ++source) {
+    const std::int64_t here = share(rows, t.members, source), rest = std::max<std::int64_t>(0, c.routed_rows() - here);
+    for (std::int64_t e = 0; e < t.experts; ++e)
+      t.rows[static_cast<std::size_t>(source * t.experts + e)] =
+          e < local ? share(here, local, e) : share(rest, others, e - local);
+  }
+  return t;
+}
+
 Bytes small(Tensor t, const BlockContext& c, ExpertRows rows) { return quantized_bytes(extent(t, c, rows).elements()); }
 
 }  // namespace
@@ -142,10 +159,15 @@ const BlockProgram& StepPlan::decide_after_gate(int micro_batch, int block, cons
 
 const BlockProgram& StepPlan::decide_at(int micro_batch, int block, ExpertRows rows) {
   const BlockProgram& program = decide(micro_batch, block);
-  if (setup_.blocks[block].kind != BlockKind::moe) return program;
+  const StageBlock& b = setup_.blocks[block];
+  if (b.kind != BlockKind::moe) return program;
+  const GateTable table = table_with_load(b.context, rows.rows);
+  const std::vector<Offer> offers(static_cast<std::size_t>(table.members), offer(micro_batch, block));
+  decide_after_gate(micro_batch, block, {table, offers, 0});
   InForce& mine = in_force(micro_batch, block);
+  if (!mine.rows.slices.empty()) return *mine.program;  // the table's rows, for the slices are its
   mine.rows = {rows, {}};
-  enforce(micro_batch, block, BlockDecision(mine.decision));
+  enforce(micro_batch, block, {mine.before, mine.decision, 0});
   return *mine.program;
 }
 

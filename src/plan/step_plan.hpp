@@ -73,7 +73,8 @@ class StepPlan {
     int member = 0;
   };
   const BlockProgram& decide_after_gate(int micro_batch, int block, const Gate& gate);
-  /// The same for a forecast, where only this rank's rows are given and no group decides.
+  /// Both decisions for a forecast, where this rank's rows are given: the others of its group share the rest evenly and can
+  /// afford what it can.
   const BlockProgram& decide_at(int micro_batch, int block, ExpertRows rows);
 
   /// The decision in force, and the rows it is for.
