@@ -165,8 +165,9 @@ TEST(StepPlan, EveryMicroBatchKeepsTheDecisionItWentForwardWith) {
       const Item& item = plan.current();
       if (item.kind == Item::Kind::forward)
         kept[item.micro_batch] = plan.decide_at(item.micro_batch, item.block, {8, 1, {}}).kept;
-      if (item.kind == Item::Kind::backward)
+      if (item.kind == Item::Kind::backward) {
         EXPECT_EQ(plan.program(item.micro_batch, item.block).kept, kept[item.micro_batch]);
+      }
     }
   EXPECT_EQ(&plan.program(0, 0), &plan.program(2, 0)) << "compiled once";
   EXPECT_NE(kept[0], kept[1]);
