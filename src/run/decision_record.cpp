@@ -105,11 +105,16 @@ DecisionTable read_decisions(const std::string& text, const std::string& file, c
   DecisionTable table;
   std::map<std::array<std::int64_t, 5>, Collectives> agreed;  // by [iteration, stage, replica, micro-batch, block]
   std::istringstream lines(text);
-  std::string line;
+  std::string line, first_policy;
   for (std::int64_t number = 1; std::getline(lines, line); ++number) {
     if (line.empty()) continue;
     try {
       const Json json = Json::parse(line);
+      const auto policy = json.at("policy").get<std::string>();
+      require_input(number == 1 || policy == first_policy,
+                    "decisions of {} after those of {}: replay carries out one policy's; export one at a time", policy,
+                    first_policy);
+      first_policy = policy;
       const auto of_rank = json.at("rank").get<int>();
       require_input(of_rank >= 0 && of_rank < grid.ranks(), "rank {} of a job of {}", of_rank, grid.ranks());
       Decision d{read_treatments(json.at("before")), read_treatments(json.at("after"))};

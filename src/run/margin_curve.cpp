@@ -13,8 +13,7 @@ namespace {
 std::vector<std::string> planners(const Case& c) {
   std::vector<std::string> names;
   for (const std::string& name : c.provisioning.policies)
-    for (const char* planner : {"unified", "kuai", "adapipe", "paged"})
-      if (name == planner) names.push_back(name);
+    if (make_policy(name, c.provisioning.options)->plans_for_load()) names.push_back(name);
   return names;
 }
 

@@ -19,6 +19,7 @@ class Paged final : public Policy {
  public:
   explicit Paged(const PolicyOptions& options) : options_(options) {}
 
+  bool plans_for_load() const override { return true; }
   void prepare(const StageFacts& facts) override {
     load_ = facts.load;
     blocks_ = facts.blocks.size();

@@ -79,6 +79,8 @@ class Policy {
   /// True where it fits whatever the loads are, as long as the least treatment fits at the worst; false where a static
   /// plan has to fit at the load it is prepared for.
   virtual bool adapts() const { return false; }
+  /// True where prepare() makes a plan for StageFacts::load: what the margin curve varies.
+  virtual bool plans_for_load() const { return false; }
   /// False where quantized tensors make gradients inexact.
   virtual bool exact() const { return true; }
   virtual CacheCounts cache() const { return {}; }

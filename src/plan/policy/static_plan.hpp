@@ -20,6 +20,7 @@ StaticPeak static_peak(const StageFacts& facts, const std::vector<Mitigations>& 
 class StaticPlanner : public Policy {
  public:
   void prepare(const StageFacts& facts) final { plan_ = plan(facts); }
+  bool plans_for_load() const final { return true; }
   Mitigations decide(const Situation& s) final { return plan_[static_cast<std::size_t>(s.index)]; }
 
  protected:
