@@ -55,10 +55,9 @@ class Flexible final : public Policy {
     const FootprintSetting setting = footprint_setting(s.block.kind, s.block.context, s.alignment);
     const BlockProgram whole = compile(s.block.kind, s.block.context, chosen);
     if (s.block.kind != BlockKind::moe) return fits(footprint(whole, setting, {}), s.budget);
-    const ExpertRows worst = worst_slice(s.block.context, 1);
-    const BlockProgram last_resort =
-        compile(s.block.kind, s.block.context, {chosen, least_mitigations(s.block.kind, 1), 2});
-    return fits(footprint(last_resort, setting, {{}, {worst, worst}}), s.budget);
+    const BlockRows worst = worst_slices(s.block.context);
+    const BlockDecision last_resort(chosen, least_mitigations(s.block.kind, 1), static_cast<int>(worst.slices.size()));
+    return fits(footprint(compile(s.block.kind, s.block.context, last_resort), setting, worst), s.budget);
   }
 
   Mitigations after_gate(const Situation& s) {
