@@ -49,11 +49,15 @@ class LaneTimer {
   /// Notes a dispatch or combine on the network lane; returns its end.
   Seconds all_to_all(device::Interval interval) {
     totals_.all_to_all_seconds += interval.duration();
-    waits_ = Waits::collective;
+    waits_for(Waits::collective);
     return interval.end;
   }
-  /// Notes any other message the compute lane may have to wait for.
-  void waits_for(Waits what) { waits_ = what; }
+  /// Notes any other message the compute lane may have to wait for. Waiting for it is mitigation where the message is
+  /// one's, whatever computes next.
+  void waits_for(Waits what) {
+    waits_ = what;
+    waits_for_mitigation_ = mitigation_ && what == Waits::collective;
+  }
 
   RankIteration& totals() { return totals_; }
   /// Seconds in which the compute lane waited for copies.
@@ -69,7 +73,7 @@ class LaneTimer {
     exposed_copies_ += idle;
   }
   void count_idle(Seconds idle) {
-    if (mitigation_ && waits_ == Waits::collective)
+    if (waits_for_mitigation_)
       totals_.mitigation_seconds += idle;
     else
       (waits_ == Waits::collective ? totals_.exposed_communication_seconds : totals_.bubble_seconds) += idle;
@@ -79,7 +83,7 @@ class LaneTimer {
   device::Stream& stream_;
   RankIteration totals_;
   Waits waits_ = Waits::pipeline;
-  bool mitigation_ = false;
+  bool mitigation_ = false, waits_for_mitigation_ = false;
   Seconds copied_, otherwise_, exposed_copies_;
 };
 
