@@ -64,18 +64,17 @@ std::vector<std::string> setting(const Session& session, const CalibrateScale& s
 }
 
 void add_products(Calibration& c, const ProductRates& rates, const CalibrateScale& scale) {
-  const Summary shapes = over_parts(rates.shapes);
+  const double products = rate_of_equal_parts(rates.shapes);
   c.constants.push_back({"peak_flops", toml_number(rates.best()),
                          fmt::format("FLOP/s in fp32, best of all products (big square of {}: median {}, spread {})",
                                      scale.square, toml_number(rates.square.median), percent(rates.square.spread))});
   c.constants.push_back(
-      {"gemm_efficiency", toml_number(shapes.median / rates.best()),
-       fmt::format(
-           "median of {} products of experts and projections, forward, input and weight gradients / peak; "
-           "spread over shapes {}. Core attention at sequence 512 reaches {} of the peak (spread {}); the model "
-           "has one share for both",
-           rates.shapes.size(), percent(shapes.spread), toml_number(rates.attention.median / rates.best()),
-           percent(rates.attention.spread))});
+      {"gemm_efficiency", toml_number(products / rates.best()),
+       fmt::format("FLOPs / time of {} products of experts and projections, forward, input and weight gradients, equal "
+                   "FLOPs of each at its median, / peak; spread over shapes {}. Core attention at sequence 512 reaches "
+                   "{} of the peak (spread {}); the model has one share for both",
+                   rates.shapes.size(), percent(over_parts(rates.shapes).spread),
+                   toml_number(rates.attention.median / rates.best()), percent(rates.attention.spread))});
 }
 
 void add_memory(Calibration& c, const MemoryRates& rates, const CalibrateScale& scale) {
@@ -93,8 +92,8 @@ void add_memory(Calibration& c, const MemoryRates& rates, const CalibrateScale& 
 }
 
 std::string fit_source(std::string_view ranks, const MessageFit& fit, const CalibrateScale& scale) {
-  return fmt::format("least squares over all-to-alls {}, {} received; the line is off by {} at most", ranks,
-                     in_mebibytes(scale.messages), percent(fit.error));
+  return fmt::format("least squares over all-to-alls {}, {} received into cold memory; the line is off by {} at most",
+                     ranks, in_mebibytes(scale.messages), percent(fit.error));
 }
 
 /// What cannot be measured takes the rate next to it: ranks of a node that of copies, other nodes that inside a node.
@@ -127,8 +126,10 @@ Calibration calibrate(const Session& session, bool quick) {
   const Summary launch = measure_launch(world);
   c.constants.push_back({"launch", toml_microseconds(launch.median),
                          fmt::format("of an empty kernel, mean of many; spread {}", percent(launch.spread))});
-  add_network(c, measure_network(MPI_COMM_WORLD, session.node_of_rank(), {scale.messages, scale.repetitions}), memory,
-              Seconds(launch.median), scale);
+  add_network(c,
+              measure_network(MPI_COMM_WORLD, session.node_of_rank(),
+                              {scale.messages, scale.repetitions, scale.memory}),
+              memory, Seconds(launch.median), scale);
   c.constants.push_back(
       {"ranks_per_node", fmt::format("{}", session.facts().ranks_on_this_node), "as this job was started"});
   const Summary interference = measure_interference(world, scale);

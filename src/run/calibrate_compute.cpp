@@ -8,6 +8,7 @@
 #include "device/ops/attention.hpp"
 #include "device/ops/rms_norm.hpp"
 #include "device/ops/swiglu.hpp"
+#include "run/calibrate_walk.hpp"
 
 namespace spillway {
 namespace {
@@ -85,23 +86,6 @@ Summary measure_attention(const Together& together, Stream& stream) {
   });
 }
 
-/// Memory beyond the caches, handed out piece after piece and then from the start again: every pass finds its operands
-/// cold.
-class Walk {
- public:
-  explicit Walk(Bytes total) : data_(static_cast<std::size_t>(total.value) / sizeof(float), 1.0f) {}
-  float* next(std::int64_t values) {
-    if (at_ + values > std::ssize(data_)) at_ = 0;
-    float* const piece = data_.data() + at_;
-    at_ += values;
-    return piece;
-  }
-
- private:
-  std::vector<float> data_;
-  std::int64_t at_ = 0;
-};
-
 /// a = b + s c in blocks, `n` values each; charges 3 n values.
 void triad(Stream& stream, float* memory, std::int64_t n) {
   constexpr std::int64_t block = 4096;
@@ -137,9 +121,8 @@ double ProductRates::best() const {
 }
 
 double MemoryRates::passes() const {
-  double seconds_per_byte = 0;
-  for (const auto* kind : {&triads, &norms, &activations}) seconds_per_byte += 1 / over_parts(*kind).median / 3;
-  return 1 / seconds_per_byte;
+  const Summary kinds[] = {over_parts(triads), over_parts(norms), over_parts(activations)};
+  return rate_of_equal_parts(kinds);
 }
 
 double MemoryRates::worst_spread() const {

@@ -4,6 +4,7 @@
 
 #include "device/collectives.hpp"
 #include "run/calibrate_together.hpp"
+#include "run/calibrate_walk.hpp"
 
 namespace spillway {
 namespace {
@@ -15,18 +16,19 @@ constexpr std::int64_t row_bytes = columns * static_cast<std::int64_t>(sizeof(fl
 /// bytes that travel.
 std::vector<MessageTime> all_to_all_times(const device::Group& group, std::int64_t outside, const MessagePlan& plan) {
   const Together together(group.comm(), plan.repetitions);
+  Walk walk(plan.memory);
   std::vector<MessageTime> times;
   for (const Bytes size : plan.sizes) {
     const std::int64_t members = group.size(), rows = std::max<std::int64_t>(size.value / (members * row_bytes), 1);
     const std::vector<std::int64_t> counts(static_cast<std::size_t>(members), rows);
-    std::vector<float> sent(static_cast<std::size_t>(members * rows * columns), 1.0f), received(sent.size());
-    const device::RowExchange exchange{{sent.data(), members * rows, columns},
-                                       counts,
-                                       {received.data(), members * rows, columns},
-                                       counts};
     device::Clock clock(nullptr);
-    const Summary seconds =
-        summarize(together.slowest([&] { device::all_to_all(clock, group, exchange, Seconds(0)); }));
+    const Summary seconds = summarize(together.slowest([&] {
+      float* const sent = walk.next(2 * members * rows * columns);
+      float* const received = sent + members * rows * columns;
+      device::all_to_all(clock, group,
+                         {{sent, members * rows, columns}, counts, {received, members * rows, columns}, counts},
+                         Seconds(0));
+    }));
     times.push_back({Bytes(rows * row_bytes * outside), Seconds(seconds.median)});
   }
   return times;

@@ -13,10 +13,10 @@ struct NetworkRates {
   std::optional<MessageFit> node;     ///< ranks of one node among themselves; empty where every rank is alone
   std::optional<MessageFit> network;  ///< all ranks, bytes from other nodes; empty on one node
 };
-/// Bytes that a rank receives, and repetitions of each.
 struct MessagePlan {
-  std::span<const Bytes> sizes;
-  int repetitions;
+  std::span<const Bytes> sizes;  ///< that a rank receives, its own part included
+  int repetitions;               ///< of each size
+  Bytes memory;                  ///< buffers walk through so much, more than caches hold; at least twice a size
 };
 /// Collective over `comm`; node_of_rank names the node of each of its ranks. The result is the same on all ranks: that
 /// of the first node whose ranks have company.

@@ -40,6 +40,13 @@ Summary over_parts(std::span<const Summary> parts) {
   return all;
 }
 
+double rate_of_equal_parts(std::span<const Summary> parts) {
+  ensure(!parts.empty(), "a rate of no measurements");
+  double seconds = 0;
+  for (const Summary& part : parts) seconds += 1 / part.median;
+  return static_cast<double>(parts.size()) / seconds;
+}
+
 MessageFit fit_messages(std::span<const MessageTime> times) {
   // minimise the sum of ((latency + slope x - t) / t)^2: sums weighted with 1 / t^2
   double w = 0, wx = 0, wxx = 0, wt = 0, wxt = 0;

@@ -18,6 +18,9 @@ Summary summarize(std::vector<double> values);
 /// Over the medians of `parts`; the spread is theirs, the count is that of all values behind them.
 Summary over_parts(std::span<const Summary> parts);
 
+/// Rate of work of which every part is an equal share, each done at its median rate.
+double rate_of_equal_parts(std::span<const Summary> parts);
+
 /// A message of `bytes` that travel took `seconds`.
 struct MessageTime {
   Bytes bytes;

@@ -80,6 +80,11 @@ TEST(CalibrateStatistics, ALineNeedsTwoSizes) {
   EXPECT_THROW(fit_messages(line(1e-6, 5e9, {1000})), InternalError);
 }
 
+TEST(CalibrateStatistics, EqualPartsAtTwoSpeedsTakeTheSumOfTheirTimes) {
+  const Summary parts[] = {summarize({30}), summarize({60, 60})};
+  EXPECT_DOUBLE_EQ(rate_of_equal_parts(parts), 40);  // there at 30, back at 60
+}
+
 TEST(CalibrateStatistics, PassesOfEqualBytesTakeTheSumOfTheirTimes) {
   MemoryRates rates;
   rates.triads = {summarize({30})};
@@ -108,7 +113,7 @@ TEST(MachineFileText, NumbersAndTimesAreToml) {
 }
 
 /// Two repetitions of the smallest sizes that still take every path.
-CalibrateScale tiny() { return {2, 32, {{16, 8, 2, 4}}, {Bytes(8192)}, Bytes(1 << 20), {Bytes(1024), Bytes(1 << 20)}}; }
+CalibrateScale tiny() { return {2, 32, {{16, 8, 2, 4}}, {Bytes(8192)}, Bytes(4 << 20), {Bytes(1024), Bytes(1 << 20)}}; }
 
 TEST(Calibrate, EveryRankAndRepetitionCountsAndTheFirstOfAllDoesNot) {
   const Together together(MPI_COMM_WORLD, 3);
@@ -142,7 +147,7 @@ TEST(Calibrate, ProductsPassesAndLaunchesHaveRates) {
 TEST(Calibrate, RanksOfANodeGiveTheNodesLineAndOtherNodesTheNetworks) {
   const int ranks = world_size();
   const CalibrateScale scale = tiny();
-  const MessagePlan plan{scale.messages, scale.repetitions};
+  const MessagePlan plan{scale.messages, scale.repetitions, scale.memory};
   const NetworkRates together = measure_network(MPI_COMM_WORLD, std::vector<int>(ranks, 0), plan);
   EXPECT_EQ(together.node.has_value(), ranks > 1);
   EXPECT_FALSE(together.network);
