@@ -141,8 +141,8 @@ std::string refusal(const std::string& text) {
   return "accepted";
 }
 
-std::string line(int rank, const std::string& after, int tiles = 0) {
-  return R"({"iteration": 0, "rank": )" + std::to_string(rank) +
+std::string line(int rank, const std::string& after, int tiles = 0, const std::string& policy = "flexible") {
+  return R"({"policy": ")" + policy + R"(", "iteration": 0, "rank": )" + std::to_string(rank) +
          R"(, "micro_batch": 0, "block": 2, "before": {}, "after": )" + after + R"(, "tiles_per_slice": )" +
          std::to_string(tiles) + "}\n";
 }
@@ -155,6 +155,7 @@ TEST(DecisionRecord, RefusesWhatCannotBeReadAndNamesTheLine) {
   EXPECT_THAT(refusal(line(0, R"({"offlaod": ["qkv"]})")), HasSubstr("no treatment \"offlaod\""));
   EXPECT_THAT(refusal(line(2, "{}")), HasSubstr("rank 2 of a job of 2"));
   EXPECT_THAT(refusal(line(0, "{}", -1)), HasSubstr("tiles_per_slice = -1"));
+  EXPECT_THAT(refusal(line(0, "{}") + line(1, "{}", 0, "keep")), HasSubstr("decisions.jsonl:2"));
   EXPECT_THAT(refusal("{\"rank\": 0}"), HasSubstr("decisions.jsonl:1"));
 }
 
