@@ -74,6 +74,7 @@ StepPlan::StepPlan(Setup setup, Policy& policy)
       memory_(stage_memory(setup_)),
       history_(setup_.blocks.size()),
       in_force_(static_cast<std::size_t>(count_micro_batches(setup_.order)) * setup_.blocks.size()) {
+  for (const StageBlock& b : setup_.blocks) settled_.push_back(settled_at_gate(b.kind, b.context));
   policy_->prepare({setup_.blocks, setup_.order, memory_, setup_.limits.alignment, setup_.machine, setup_.load});
 }
 
@@ -100,19 +101,8 @@ Situation StepPlan::situation(int micro_batch, int block) const {
 
 void StepPlan::enforce(int micro_batch, int block, const BlockDecision& d) {
   const StageBlock& b = setup_.blocks[block];
-  const std::array<unsigned long long, 9> key = {static_cast<unsigned long long>(block),
-                                                 d.before.keep.bits(),
-                                                 d.before.offload.bits(),
-                                                 d.before.quantize.bits(),
-                                                 d.after.keep.bits(),
-                                                 d.after.offload.bits(),
-                                                 d.after.quantize.bits(),
-                                                 static_cast<unsigned long long>(d.after.tiles_per_slice > 0),
-                                                 static_cast<unsigned long long>(d.slices)};
-  auto found = compiled_.find(key);
-  if (found == compiled_.end()) found = compiled_.emplace(key, compile(b.kind, b.context, d)).first;
   InForce& mine = in_force(micro_batch, block);
-  mine.program = &found->second;
+  mine.program = &programs_.get(block, b, d);
   mine.before = d.before;
   mine.decision = d.after;
   const FootprintSetting setting = footprint_setting(b.kind, b.context, setup_.limits.alignment);
@@ -132,7 +122,7 @@ const BlockProgram& StepPlan::decide(int micro_batch, int block) {
 
 Offer StepPlan::offer(int micro_batch, int block) const {
   const InForce& mine = in_force(micro_batch, block);
-  const TensorSet settled = settled_at_gate(setup_.blocks[block].kind, setup_.blocks[block].context);
+  const TensorSet& settled = settled_[static_cast<std::size_t>(block)];
   return {mine.budget, mine.program->offloaded & settled, mine.program->quantized & settled};
 }
 

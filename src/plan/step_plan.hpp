@@ -8,6 +8,7 @@
 
 #include "base/ledger.hpp"
 #include "plan/policy/policy.hpp"
+#include "plan/program/program_cache.hpp"
 
 namespace spillway {
 
@@ -110,8 +111,9 @@ class StepPlan {
   StageMemory memory_;
   LoadHistory history_;
   std::int64_t iteration_ = 0;
-  std::vector<InForce> in_force_;  ///< [micro-batch, block]
-  std::map<std::array<unsigned long long, 9>, BlockProgram> compiled_;
+  std::vector<InForce> in_force_;   ///< [micro-batch, block]
+  std::vector<TensorSet> settled_;  ///< [block], at the gate
+  ProgramCache programs_;
 };
 
 /// Rows of a block's experts on the rank in question.

@@ -111,7 +111,7 @@ DecisionTable read_decisions(const std::string& text, const std::string& file, c
     try {
       const Json json = Json::parse(line);
       const auto policy = json.at("policy").get<std::string>();
-      require_input(number == 1 || policy == first_policy,
+      require_input(first_policy.empty() || policy == first_policy,
                     "decisions of {} after those of {}: replay carries out one policy's; export one at a time", policy,
                     first_policy);
       first_policy = policy;

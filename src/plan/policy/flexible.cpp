@@ -51,13 +51,13 @@ class Flexible final : public Policy {
   }
 
   /// Whether the least treatment after the gate still fits when the worst load comes.
-  static bool survivable(const Situation& s, const Mitigations& chosen) {
+  bool survivable(const Situation& s, const Mitigations& chosen) {
     const FootprintSetting setting = footprint_setting(s.block.kind, s.block.context, s.alignment);
-    const BlockProgram whole = compile(s.block.kind, s.block.context, chosen);
-    if (s.block.kind != BlockKind::moe) return fits(footprint(whole, setting, {}), s.budget);
+    if (s.block.kind != BlockKind::moe)
+      return fits(footprint(programs_.get(s.index, s.block, BlockDecision(chosen)), setting, {}), s.budget);
     const BlockRows worst = worst_slices(s.block.context);
     const BlockDecision last_resort(chosen, least_mitigations(s.block.kind, 1), static_cast<int>(worst.slices.size()));
-    return fits(footprint(compile(s.block.kind, s.block.context, last_resort), setting, worst), s.budget);
+    return fits(footprint(programs_.get(s.index, s.block, last_resort), setting, worst), s.budget);
   }
 
   Mitigations after_gate(const Situation& s) {
@@ -76,10 +76,9 @@ class Flexible final : public Policy {
     return fits_here(s, least, rows) ? least : least_under(group, s.block.context, true);
   }
 
-  static bool fits_here(const Situation& s, const Mitigations& m, const BlockRows& rows) {
+  bool fits_here(const Situation& s, const Mitigations& m, const BlockRows& rows) {
     const FootprintSetting setting = footprint_setting(s.block.kind, s.block.context, s.alignment);
-    return fits_after_gate(footprint(compile(s.block.kind, s.block.context, {*s.before, m, 0}), setting, rows),
-                           s.budget);
+    return fits_after_gate(footprint(programs_.get(s.index, s.block, {*s.before, m, 0}), setting, rows), s.budget);
   }
 
   /// The budget is this block's part of its micro-batch's share.
@@ -171,6 +170,7 @@ class Flexible final : public Policy {
   PolicyOptions options_;
   std::vector<StageBlock> blocks_;
   GroupChooser group_;
+  ProgramCache programs_;
   std::unordered_map<Key, Mitigations, Hash> plans_;
   std::map<std::pair<int, std::int64_t>, Footprint> keep_all_;
   CacheCounts counts_;

@@ -1,6 +1,7 @@
 #include "plan/policy/group_choice.hpp"
 
 #include <algorithm>
+#include <optional>
 
 #include "plan/policy/least.hpp"
 
@@ -21,19 +22,48 @@ Mitigations least_under(const GroupChoice& choice, const BlockContext& context, 
   return least;
 }
 
-const BlockProgram& GroupChooser::program(const Situation& s, const Offer& offer, const Mitigations& after,
-                                          int slices) {
-  const std::array<unsigned long long, 6> key = {
-      static_cast<unsigned long long>(s.index), after.keep.bits(),      after.offload.bits(),
-      static_cast<unsigned long long>(slices),  offer.offloaded.bits(), offer.quantized.bits()};
-  const auto found = programs_.find(key);
-  if (found != programs_.end()) return found->second;
+namespace {
+
+/// A member that is in every respect as constrained as the most constrained of all: where it fits, all do. Empty where
+/// members gave away different tensors before the gate.
+struct Hardest {
+  Offer offer;
+  BlockRows rows;
+};
+std::optional<Hardest> hardest(std::span<const Offer> offers, const std::vector<BlockRows>& rows) {
+  Hardest h{offers[0], rows[0]};
+  const auto grow = [](ExpertRows& a, const ExpertRows& b) {
+    a.rows = std::max(a.rows, b.rows);
+    a.active = std::max(a.active, b.active);
+    if (b.sent) a.sent = std::max(a.sent, b.sent);
+  };
+  for (std::size_t m = 1; m < rows.size(); ++m) {
+    if (!(offers[m].offloaded == h.offer.offloaded && offers[m].quantized == h.offer.quantized)) return std::nullopt;
+    Budget& least = h.offer.budget;
+    const Budget& b = offers[m].budget;
+    least = {std::min(least.forward, b.forward), std::min(least.held, b.held), std::min(least.ready, b.ready),
+             std::min(least.backward, b.backward), std::min(least.host, b.host)};
+    grow(h.rows.whole, rows[m].whole);
+    for (std::size_t j = 0; j < h.rows.slices.size(); ++j) grow(h.rows.slices[j], rows[m].slices[j]);
+  }
+  return h;
+}
+
+}  // namespace
+
+bool GroupChooser::fits_member(const GroupChoice& choice, const Situation& s, const Offer& offer,
+                               const BlockRows& rows) {
+  const FootprintSetting setting = footprint_setting(s.block.kind, s.block.context, s.alignment);
   const Mitigations before{TensorSet::all() - (offer.offloaded | offer.quantized), offer.offloaded, offer.quantized, 0};
-  return programs_.emplace(key, compile(s.block.kind, s.block.context, {before, after, slices})).first->second;
+  for (const bool offloads : {false, true}) {
+    if (offloads && (choice.dispatch_again || s.machine.shared_memory)) return false;
+    const BlockDecision d(before, least_under(choice, s.block.context, offloads), static_cast<int>(rows.slices.size()));
+    if (fits_after_gate(footprint(programs_.get(s.index, s.block, d), setting, rows), offer.budget)) return true;
+  }
+  return false;
 }
 
 bool GroupChooser::fits_all(const GroupChoice& choice, const Situation& s) {
-  const FootprintSetting setting = footprint_setting(s.block.kind, s.block.context, s.alignment);
   const auto slices = static_cast<int>(choice.tiles_per_slice > 0 ? slice_count(*s.table, choice.tiles_per_slice) : 0);
   std::vector<BlockRows> rows(s.offers.size());
   for (std::size_t m = 0; m < rows.size(); ++m) rows[m].whole = all_rows(*s.table, static_cast<std::int64_t>(m));
@@ -41,13 +71,9 @@ bool GroupChooser::fits_all(const GroupChoice& choice, const Situation& s) {
     const auto in_slice = slice_rows(*s.table, {choice.tiles_per_slice, j});
     for (std::size_t m = 0; m < rows.size(); ++m) rows[m].slices.push_back(in_slice[m]);
   }
-  const auto fits_member = [&](std::size_t m, bool offloads) {
-    const Mitigations least = least_under(choice, s.block.context, offloads);
-    return fits_after_gate(footprint(program(s, s.offers[m], least, slices), setting, rows[m]), s.offers[m].budget);
-  };
+  if (const auto h = hardest(s.offers, rows); h && fits_member(choice, s, h->offer, h->rows)) return true;
   for (std::size_t m = 0; m < rows.size(); ++m)
-    if (!fits_member(m, false) && (choice.dispatch_again || s.machine.shared_memory || !fits_member(m, true)))
-      return false;
+    if (!fits_member(choice, s, s.offers[m], rows[m])) return false;
   return true;
 }
 

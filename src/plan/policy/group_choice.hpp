@@ -1,10 +1,8 @@
 #pragma once
 // The part of a decision that an expert group takes together: whether rows are dispatched again in backward, and in how
 // many slices. A pure function of the gate table and the offers, so that every member finds the same.
-#include <array>
-#include <map>
-
 #include "plan/policy/policy.hpp"
+#include "plan/program/program_cache.hpp"
 
 namespace spillway {
 
@@ -28,8 +26,8 @@ class GroupChooser {
 
  private:
   bool fits_all(const GroupChoice& choice, const Situation& situation);
-  const BlockProgram& program(const Situation& situation, const Offer& offer, const Mitigations& after, int slices);
-  std::map<std::array<unsigned long long, 6>, BlockProgram> programs_;
+  bool fits_member(const GroupChoice& choice, const Situation& situation, const Offer& offer, const BlockRows& rows);
+  ProgramCache programs_;
 };
 
 }  // namespace spillway
