@@ -4,16 +4,13 @@
 #include <cmath>
 #include <numeric>
 
-#include "plan/policy/static_plan.hpp"
-
 namespace spillway {
 namespace {
 
 /// A forecast that was made.
 struct Tried {
   std::int64_t rows = 0;
-  Bytes peak;
-  bool fits = true;
+  MemoryPeak peak;
 };
 
 /// The most rows in [low.rows, high.rows) that fit, between one that fits and one that does not: bisection, with
@@ -22,31 +19,30 @@ std::int64_t last_that_fits(Tried low, Tried high, const StageLimits& limits, St
   for (bool interpolate = true; high.rows - low.rows > 1; interpolate = !interpolate) {
     const std::int64_t distance = high.rows - low.rows;
     std::int64_t step = distance / 2;
-    if (interpolate && high.peak > limits.cap)
-      step =
-          static_cast<std::int64_t>(static_cast<double>(distance) * ((limits.cap - low.peak) / (high.peak - low.peak)));
+    if (interpolate && high.peak.device > limits.cap)
+      step = static_cast<std::int64_t>(static_cast<double>(distance) *
+                                       ((limits.cap - low.peak.device) / (high.peak.device - low.peak.device)));
     const std::int64_t rows = low.rows + std::clamp<std::int64_t>(step, 1, distance - 1);
-    const Books books = forecast.at(rows);
-    const Tried next{rows, books.ledger().peak(), fits(books, limits)};
-    (next.fits ? low : high) = next;
+    const Tried next{rows, forecast.peak(rows)};
+    (fits(next.peak, limits) ? low : high) = next;
   }
   return low.rows;
 }
 
-std::int64_t rows_that_fit(const LoadAxis& axis, const std::vector<Books>& at, const StageLimits& limits,
+std::int64_t rows_that_fit(const LoadAxis& axis, const std::vector<MemoryPeak>& at, const StageLimits& limits,
                            StageForecast& forecast) {
-  Tried low{-1, {}, true}, high{axis.most + 1, {}, false};
+  Tried low{-1, {}}, high{axis.most + 1, {}};
   for (std::size_t i = 0; i < at.size(); ++i) {
-    const Tried tried{axis.rows(axis.loads[i]), at[i].ledger().peak(), fits(at[i], limits)};
+    const Tried tried{axis.rows(axis.loads[i]), at[i]};
     if (tried.rows > axis.most) continue;  // a margin that no routing reaches
-    if (tried.fits && tried.rows > low.rows) low = tried;
-    if (!tried.fits && tried.rows < high.rows) high = tried;
+    const bool good = fits(tried.peak, limits);
+    if (good && tried.rows > low.rows) low = tried;
+    if (!good && tried.rows < high.rows) high = tried;
   }
   if (high.rows > axis.most) return axis.most;
   if (low.rows < 0) {
-    const Books empty = forecast.at(0);
-    if (!fits(empty, limits)) return -1;
-    low = {0, empty.ledger().peak(), true};
+    low = {0, forecast.peak(0)};
+    if (!fits(low.peak, limits)) return -1;
   }
   return last_that_fits(low, high, limits, forecast);
 }
@@ -64,11 +60,12 @@ StagePeaks stage_peaks(const MemorySetup& setup, int stage, const LoadAxis& axis
   if (policy.adapts) {
     peaks.least = least_bytes(setup, stage);
     peaks.rows_that_fit = *peaks.least <= setup.limits.cap ? axis.most : -1;
-  } else if (policy.no_forecast.empty()) {
-    StageForecast forecast(setup, stage, *policy.policy);
-    for (const double load : axis.loads) peaks.at.push_back(forecast.at(axis.rows(load)));
-    if (policy.obeys_cap) peaks.rows_that_fit = rows_that_fit(axis, peaks.at, setup.limits, forecast);
   }
+  if (!policy.no_forecast.empty()) return peaks;
+  StageForecast forecast(setup, stage, policy.policy);
+  peaks.balance = forecast.books(axis.rows(1)).ledger();
+  for (const double load : axis.loads) peaks.at.push_back(forecast.peak(axis.rows(load)));
+  if (policy.obeys_cap && !policy.adapts) peaks.rows_that_fit = rows_that_fit(axis, peaks.at, setup.limits, forecast);
   return peaks;
 }
 
@@ -99,7 +96,7 @@ LoadAxis load_axis(const MemorySetup& setup) {
 
 Bytes PolicyPeaks::bytes(int stage, std::size_t load) const {
   const StagePeaks& peaks = stages[stage];
-  return peaks.least ? *peaks.least : peaks.at[load].ledger().peak();
+  return peaks.at.empty() ? *peaks.least : peaks.at[load].device;
 }
 
 int PolicyPeaks::worst_stage(std::size_t load) const { return ranked_by_bytes(*this, load).front(); }
@@ -117,11 +114,12 @@ MemoryTable memory_table(const MemorySetup& setup, std::span<const PolicyEntry> 
   MemoryTable table{load_axis(setup), {}};
   for (const PolicyEntry& entry : policies) {
     const auto policy = entry.make(setup.options);
-    PolicyPeaks peaks{&entry, policy->obeys_cap(), policy->adapts(), {}, {}};
-    if (peaks.adapts)
-      peaks.no_forecast = "decides when the load is known; the least it can do with is shown";
-    else if (setup.chunks > 1 && dynamic_cast<const StaticPlanner*>(policy.get()) != nullptr)
-      peaks.no_forecast = "plans for stages of one chunk so far";
+    PolicyPeaks peaks{entry, policy->obeys_cap(), policy->adapts(), follows_load(*policy), {}, {}};
+    const bool asked = std::find(setup.asked.begin(), setup.asked.end(), entry.name) != setup.asked.end();
+    if (setup.chunks > 1 && (policy->adapts() || policy->plans_for_load()))
+      peaks.no_forecast = "decides by what a stage holds, for stages of one chunk so far";
+    else if (peaks.follows_load && !asked)
+      peaks.no_forecast = "decides when the load is known, and was not asked";
     for (int stage = 0; stage < setup.stage.grid.pipeline_parallel; ++stage)
       peaks.stages.push_back(stage_peaks(setup, stage, table.axis, peaks));
     table.policies.push_back(std::move(peaks));

@@ -23,22 +23,24 @@ LoadAxis load_axis(const MemorySetup& setup);
 
 /// One stage under one policy.
 struct StagePeaks {
-  std::vector<Books> at;  ///< [loads], only peaks have a meaning; empty where there is no forecast
-  /// Most rows with which it fits: LoadAxis::most if it always does, -1 if not even without rows. Empty without a cap and
-  /// without a forecast.
+  std::vector<MemoryPeak> at;         ///< [loads]; empty where there is no forecast
+  std::optional<ByteLedger> balance;  ///< peaks by category at balance
+  /// Most rows with which it fits: LoadAxis::most if it always does, -1 if not even without rows. Empty without a cap
+  /// and where nothing is known.
   std::optional<std::int64_t> rows_that_fit;
   std::optional<Bytes> least;  ///< what a policy that adapts needs, whatever the load
 };
 
 struct PolicyPeaks {
-  const PolicyEntry* policy = nullptr;
+  PolicyEntry policy;
   bool obeys_cap = true;
   bool adapts = false;
-  std::string no_forecast;  ///< why there are no peaks; empty where there are
+  bool follows_load = false;  ///< decides differently at different loads
+  std::string no_forecast;    ///< why there are no peaks; empty where there are
   std::vector<StagePeaks> stages;
 
   bool has_bytes() const { return no_forecast.empty() || adapts; }
-  Bytes bytes(int stage, std::size_t load) const;  ///< peak at a load, or the least
+  Bytes bytes(int stage, std::size_t load) const;  ///< peak at a load, or the least where there is no forecast
   /// Stage with the most bytes, and the one in the middle of the ranking (the smaller of two); the first of equals.
   int worst_stage(std::size_t load) const;
   int ordinary_stage(std::size_t load) const;

@@ -4,10 +4,13 @@
 
 #include "base/error.hpp"
 #include "plan/policy/least.hpp"
+#include "plan/policy/static_plan.hpp"
 #include "plan/schedule/interleaved.hpp"
 
 namespace spillway {
 namespace {
+
+using Kind = Item::Kind;
 
 /// The pipeline that a micro-batch sees: every model chunk as a stage of its own.
 StageSetup virtual_stages(const MemorySetup& setup) {
@@ -22,9 +25,9 @@ StageSetup virtual_stages(const MemorySetup& setup) {
   return s;
 }
 
-ExpertRows received(const StageBlock& block, std::int64_t rows) {
+BlockRows received(const StageBlock& block, std::int64_t rows) {
   const std::int64_t experts = block.context.local_experts();
-  return experts == 0 ? ExpertRows{} : ExpertRows{rows, experts, {}};
+  return {experts == 0 ? ExpertRows{} : ExpertRows{rows, experts, {}}, {}};
 }
 
 /// The tasks of one chunk, as if the stage had no other.
@@ -35,14 +38,28 @@ std::vector<Task> tasks_of(const std::vector<Task>& order, int chunk) {
   return own;
 }
 
-void reduce_gradients(Books& books, const RankElements& elements) {
-  for (const GroupElements& group : elements) {
-    books.ledger().add(Category::communication, reduction_buffer(group));
-    books.ledger().remove(Category::communication, reduction_buffer(group));
+ByteLedger static_memory(const StageLayout& layout, Bytes alignment) {
+  ByteLedger ledger(alignment);
+  add_static_memory(ledger, layout.elements, layout.chunks[0][0].context.shape.bytes_per_element);
+  return ledger;
+}
+
+/// Static memory and the buffer of the gradient reduction: the least of any peak.
+Bytes peak_without_activations(const StageLayout& layout, Bytes alignment) {
+  ByteLedger ledger = static_memory(layout, alignment);
+  for (const GroupElements& group : layout.elements) {
+    ledger.add(Category::communication, reduction_buffer(group));
+    ledger.remove(Category::communication, reduction_buffer(group));
   }
+  return ledger.peak();
 }
 
 }  // namespace
+
+bool follows_load(const Policy& policy) {
+  const bool planned = dynamic_cast<const StaticPlanner*>(&policy) != nullptr;
+  return policy.adapts() || (policy.plans_for_load() && !planned);
+}
 
 StageLayout stage_layout(const MemorySetup& setup, int stage) {
   const StageSetup pieces = virtual_stages(setup);
@@ -58,8 +75,14 @@ StageLayout stage_layout(const MemorySetup& setup, int stage) {
   return layout;
 }
 
+bool fits(const MemoryPeak& peak, const StageLimits& limits) {
+  return peak.device <= limits.cap && peak.host <= limits.host_cap;
+}
+
 StageForecast::StageForecast(const MemorySetup& setup, int stage, const PolicyEntry& policy)
-    : layout_(stage_layout(setup, stage)), limits_(setup.limits) {
+    : layout_(stage_layout(setup, stage)),
+      limits_(setup.limits),
+      follows_load_(follows_load(*policy.make(setup.options))) {
   plans_.reserve(layout_.chunks.size());
   for (std::size_t c = 0; c < layout_.chunks.size(); ++c) {
     policies_.push_back(policy.make(setup.options));
@@ -67,44 +90,107 @@ StageForecast::StageForecast(const MemorySetup& setup, int stage, const PolicyEn
                                         layout_.elements, limits_, setup.machine, setup.margin},
                         *policies_.back());
   }
+  script_ = script();
 }
 
-Books StageForecast::at(std::int64_t rows) {
-  const RowsOf everywhere = [rows](int, const StageBlock& block) { return received(block, rows); };
-  return plans_.size() == 1 ? forecast_memory(plans_[0], everywhere) : forecast_chunks(plans_, layout_, everywhere);
+void StageForecast::decide(std::int64_t rows) {
+  if (decided_ && (!follows_load_ || *decided_ == rows)) return;
+  decided_ = rows;
+  for (StepPlan& plan : plans_) {
+    if (follows_load_) {
+      forecast_memory(plan, [rows](int, const StageBlock& block) { return received(block, rows).whole; });
+      continue;
+    }
+    for (plan.begin_iteration(0); !plan.finished(); plan.advance())
+      if (plan.current().kind == Kind::forward) plan.decide(plan.current().micro_batch, plan.current().block);
+  }
 }
 
-Books forecast_chunks(std::vector<StepPlan>& plans, const StageLayout& layout, const RowsOf& rows) {
-  const StageLimits& limits = plans[0].limits();
-  for (StepPlan& plan : plans) forecast_memory(plan, rows);
-  Books books(limits.alignment, limits.shared_memory);
-  add_static_memory(books.ledger(), layout.elements, plans[0].blocks()[0].context.shape.bytes_per_element);
-  for (const Task& task : layout.order) {
-    const StepPlan& plan = plans[task.chunk];
-    const auto blocks = plan.blocks();
-    const int mb = task.micro_batch, last = static_cast<int>(blocks.size()) - 1;
-    const auto run = [&](const std::vector<Instruction>& instructions, int b) {
+/// Slices follow from a gate table, which the plan has.
+BlockRows StageForecast::rows_of(const Step& step, std::int64_t rows) const {
+  if (follows_load_) return plans_[step.chunk].rows(step.item.micro_batch, step.item.block);
+  return received(layout_.chunks[step.chunk][step.item.block], rows);
+}
+
+const BlockProgram& StageForecast::program(int chunk, int block) const {
+  return plans_[chunk].program(plans_[chunk].micro_batches() / 2, block);
+}
+
+/// With one chunk the stage's own script; with several, the items of each task's chunk in turn, where tensors come back
+/// from the host tier just before the block that needs them.
+std::vector<StageForecast::Step> StageForecast::script() const {
+  std::vector<Step> steps;
+  for (std::size_t t = 0; t < layout_.order.size(); ++t) {
+    const Task& task = layout_.order[t];
+    const bool alone = layout_.chunks.size() == 1;
+    const std::vector<Task> one = {task};
+    const auto items =
+        alone ? task_script(layout_.order, t, layout_.chunks[0]) : task_script(one, 0, layout_.chunks[task.chunk]);
+    for (const Item& item : items) steps.push_back({item, task.chunk});
+  }
+  return steps;
+}
+
+Books StageForecast::books(std::int64_t rows) {
+  decide(rows);
+  Books books(limits_.alignment, limits_.shared_memory);
+  add_static_memory(books.ledger(), layout_.elements, layout_.chunks[0][0].context.shape.bytes_per_element);
+  for (const Step& step : script_) {
+    const Item& item = step.item;
+    const StageBlock& block = layout_.chunks[step.chunk][item.block];
+    const BlockProgram& program = plans_[step.chunk].program(item.micro_batch, item.block);
+    const BlockRows all_rows = rows_of(step, rows);
+    const auto run = [&](const std::vector<Instruction>& instructions) {
       for (const Instruction& i : instructions) {
-        books.open(i, blocks[b].context, plan.rows(mb, b).of(i));
-        books.close(i, blocks[b].context, plan.rows(mb, b).of(i));
+        books.open(i, block.context, all_rows.of(i));
+        books.close(i, block.context, all_rows.of(i));
       }
     };
-    if (task.kind == Task::Kind::forward) {
-      if (receives_input(blocks)) books.add(Tensor::block_input, blocks[0].context, {});
-      for (int b = 0; b <= last; ++b) run(plan.program(mb, b).forward, b);
-      if (sends_output(blocks)) books.remove(Tensor::block_output, blocks[last].context, {});
-    } else {
-      run(plan.program(mb, last).reloads, last);
-      if (sends_output(blocks)) books.add(Tensor::d_residual, blocks[last].context, {});
-      for (int b = last; b >= 0; --b) {
-        if (b > 0) run(plan.program(mb, b - 1).reloads, b - 1);
-        run(plan.program(mb, b).backward, b);
-      }
-      if (receives_input(blocks)) books.remove(Tensor::d_residual, blocks[0].context, {});
-    }
+    if (item.kind == Kind::receive_input) books.add(Tensor::block_input, block.context, {});
+    if (item.kind == Kind::receive_gradient) books.add(Tensor::d_residual, block.context, {});
+    if (item.kind == Kind::send_output) books.remove(Tensor::block_output, block.context, {});
+    if (item.kind == Kind::send_gradient) books.remove(Tensor::d_residual, block.context, {});
+    if (item.kind == Kind::forward) run(program.forward);
+    if (item.kind == Kind::reload) run(program.reloads);
+    if (item.kind == Kind::backward) run(program.backward);
   }
-  reduce_gradients(books, layout.elements);
+  for (const GroupElements& group : layout_.elements) {
+    books.ledger().add(Category::communication, reduction_buffer(group));
+    books.ledger().remove(Category::communication, reduction_buffer(group));
+  }
   return books;
+}
+
+MemoryPeak StageForecast::peak(std::int64_t rows) {
+  decide(rows);
+  std::map<const BlockProgram*, Footprint> footprints;  // a program belongs to one block
+  Bytes level = static_memory(layout_, limits_.alignment).live(), host;
+  MemoryPeak peak{peak_without_activations(layout_, limits_.alignment), {}};
+  for (const Step& step : script_) {
+    const Item& item = step.item;
+    const StageBlock& block = layout_.chunks[step.chunk][item.block];
+    const BlockProgram& program = plans_[step.chunk].program(item.micro_batch, item.block);
+    auto found = footprints.find(&program);
+    if (found == footprints.end()) {
+      const FootprintSetting setting = footprint_setting(block.kind, block.context, limits_.alignment);
+      found = footprints.emplace(&program, footprint(program, setting, rows_of(step, rows))).first;
+    }
+    const Footprint& f = found->second;
+    if (item.kind == Kind::forward) {
+      peak.device = std::max(peak.device, level + f.forward);
+      level += f.held;
+      host += f.host;
+    } else if (item.kind == Kind::reload) {
+      level += f.reloaded;
+      peak.device = std::max(peak.device, level);
+      host -= f.host;
+    } else if (item.kind == Kind::backward) {
+      level -= f.held + f.reloaded;
+      peak.device = std::max(peak.device, level + f.backward);
+    }
+    peak.host = std::max(peak.host, host);
+  }
+  return peak;
 }
 
 Bytes least_bytes(const MemorySetup& setup, int stage) {
@@ -114,13 +200,8 @@ Bytes least_bytes(const MemorySetup& setup, int stage) {
     auto& list = least.emplace_back();
     for (const StageBlock& block : blocks) list.push_back(least_footprint(block, setup.limits.alignment));
   }
-  ByteLedger fixed(setup.limits.alignment);
-  add_static_memory(fixed, layout.elements, setup.stage.shape.bytes_per_element);
-  for (const GroupElements& group : layout.elements) {
-    fixed.add(Category::communication, reduction_buffer(group));
-    fixed.remove(Category::communication, reduction_buffer(group));
-  }
-  Bytes level = fixed.live(), peak = fixed.peak();
+  Bytes level = static_memory(layout, setup.limits.alignment).live();
+  Bytes peak = peak_without_activations(layout, setup.limits.alignment);
   for (const Task& task : layout.order) {
     const auto& blocks = least[task.chunk];
     if (task.kind == Task::Kind::forward) {
@@ -136,10 +217,6 @@ Bytes least_bytes(const MemorySetup& setup, int stage) {
     }
   }
   return peak;
-}
-
-bool fits(const Books& books, const StageLimits& limits) {
-  return books.ledger().peak() <= limits.cap && books.host().peak() <= limits.host_cap;
 }
 
 }  // namespace spillway

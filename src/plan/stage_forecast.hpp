@@ -1,7 +1,9 @@
 #pragma once
-// The memory of one pipeline stage as a function of the expert load: by the books of the run, without running. Stages may
-// hold several model chunks.
+// The memory of one pipeline stage as a function of the expert load: by the books of the run, without running. Stages
+// may hold several model chunks.
+#include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "plan/live_count.hpp"
@@ -18,6 +20,8 @@ struct MemorySetup {
   MachineProfile machine;
   PolicyOptions options;
   double margin = 1;  ///< load, as a multiple of balance, that static policies plan for
+  /// Policies that follow the load and are asked at every load; seconds for large expert groups.
+  std::vector<std::string> asked;
 
   ScheduleShape schedule() const { return {stage.grid.pipeline_parallel, micro_batches, chunks}; }
 };
@@ -32,31 +36,50 @@ struct StageLayout {
 /// Chunk c of stage r holds piece c x stages + r of the model's layers.
 StageLayout stage_layout(const MemorySetup& setup, int stage);
 
-/// The books of one iteration of a stage under one policy, as a function of the load. For policies that do not adapt.
+/// Peaks of an iteration, static memory and gradient reduction included.
+struct MemoryPeak {
+  Bytes device, host;
+  bool operator==(const MemoryPeak&) const = default;
+};
+bool fits(const MemoryPeak& peak, const StageLimits& limits);
+
+/// One iteration of a stage under a policy. A policy that does not look at loads is asked once, and what it decided is
+/// added up for any load; otherwise every load is an iteration of its own by forecast_memory.
 class StageForecast {
  public:
   StageForecast(const MemorySetup& setup, int stage, const PolicyEntry& policy);
-  /// Every MoE layer of every micro-batch receives `rows` rows on this rank.
-  Books at(std::int64_t rows);
-  /// What a block of a chunk was decided to do with the first micro-batch of the last forecast.
-  const BlockProgram& program(int chunk, int block) const { return plans_[chunk].program(0, block); }
+
+  /// The books when every MoE layer of every micro-batch receives `rows` rows on this rank.
+  Books books(std::int64_t rows);
+  /// Their peaks alone, from the footprints of blocks: many times faster.
+  MemoryPeak peak(std::int64_t rows);
+  /// What a block of a chunk does, at the rows of the last answer, with a micro-batch in the middle of the iteration.
+  const BlockProgram& program(int chunk, int block) const;
 
  private:
+  struct Step {
+    Item item;
+    int chunk = 0;
+  };
+  std::vector<Step> script() const;
+  void decide(std::int64_t rows);
+  BlockRows rows_of(const Step& step, std::int64_t rows) const;
+
   StageLayout layout_;
   StageLimits limits_;
+  bool follows_load_;
+  std::optional<std::int64_t> decided_;            // rows that the decisions in force are for
   std::vector<std::unique_ptr<Policy>> policies_;  // of every chunk: a policy prepares for the blocks it is given
   std::vector<StepPlan> plans_;
+  std::vector<Step> script_;
 };
 
-/// forecast_memory of a stage with several model chunks, each with a plan of its own: decisions are made chunk by chunk, the
-/// books follow the stage's order. Tensors come back from the host tier just before the block that needs them.
-Books forecast_chunks(std::vector<StepPlan>& plans, const StageLayout& layout, const RowsOf& rows);
+/// Whether what the policy decides depends on the load of a micro-batch: false where it always does the same, or has
+/// made its whole plan before.
+bool follows_load(const Policy& policy);
 
-/// Least bytes with which a stage can do at any load: full recompute with slices of one tile in every block. What a policy
-/// that adapts needs.
+/// Least bytes with which a stage can do at any load: full recompute with slices of one tile in every block. What a
+/// policy that adapts needs.
 Bytes least_bytes(const MemorySetup& setup, int stage);
-
-/// Whether a stage stays within its limits, on the device and in the host tier.
-bool fits(const Books& books, const StageLimits& limits);
 
 }  // namespace spillway

@@ -83,7 +83,7 @@ TEST(Published423B, TheLoadAxisEndsWhereDistinctExpertsEnd) {
 
 TEST(Published423B, KeepHoldsElevenAndAHalfMicroBatchesOnTheFirstStage) {
   const MemorySetup setup = published_423b();
-  const Bytes activations = StageForecast(setup, 0, find_policy("keep")).at(12288).ledger().activation_peak();
+  const Bytes activations = StageForecast(setup, 0, find_policy("keep")).books(12288).ledger().activation_peak();
   const Bytes pair(2 * 1477 * mebibyte.value / 2);  // two layers of 738.5 MiB
   EXPECT_GE(activations, 23 * pair);
   EXPECT_LE(activations, 23 * pair + 800 * mebibyte);  // and what a running layer adds
@@ -130,7 +130,7 @@ TEST(MemoryTable, EveryStageOfAnUnevenSplitHasItsOwnForecast) {
     ASSERT_EQ(policy.stages.size(), 4u);
     for (int stage = 0; stage < 4 && policy.no_forecast.empty(); ++stage)
       for (std::size_t i = 0; i < table.axis.loads.size(); ++i) {
-        const auto made = make_policy(policy.policy->name);
+        const auto made = make_policy(policy.policy.name);
         const auto blocks = stage_blocks(setup.stage, stage);
         StepPlan plan({blocks, one_forward_one_backward({4, 5})[stage], rank_elements(blocks, Grid(setup.stage.grid)),
                        setup.limits, setup.machine, setup.margin},
@@ -138,8 +138,8 @@ TEST(MemoryTable, EveryStageOfAnUnevenSplitHasItsOwnForecast) {
         const Books expected = forecast_memory(plan, [&](int, const StageBlock& b) {
           return balanced_rows(b.context, table.axis.loads[i]);
         });
-        ASSERT_EQ(policy.stages[stage].at[i].ledger(), expected.ledger())
-            << policy.policy->name << ", stage " << stage << ", load " << i;
+        ASSERT_EQ(policy.stages[stage].at[i], (MemoryPeak{expected.ledger().peak(), expected.host().peak()}))
+            << policy.policy.name << ", stage " << stage << ", load " << i;
       }
   }
 }
@@ -150,11 +150,11 @@ TEST(MemoryTable, OneRowMoreThanFitsDoesNotFit) {
     const auto policies = few_policies();
     const MemoryTable table = memory_table(setup, policies);
     for (const PolicyPeaks& policy : table.policies)
-      for (int stage = 0; stage < 4 && policy.obeys_cap && policy.no_forecast.empty(); ++stage) {
-        StageForecast forecast(setup, stage, *policy.policy);
+      for (int stage = 0; stage < 4 && policy.obeys_cap && !policy.adapts; ++stage) {
+        StageForecast forecast(setup, stage, policy.policy);
         std::int64_t expected = -1;
-        while (expected < table.axis.most && fits(forecast.at(expected + 1), setup.limits)) ++expected;
-        EXPECT_EQ(policy.stages[stage].rows_that_fit, expected) << policy.policy->name << ", " << stage << ", " << cap;
+        while (expected < table.axis.most && fits(forecast.peak(expected + 1), setup.limits)) ++expected;
+        EXPECT_EQ(policy.stages[stage].rows_that_fit, expected) << policy.policy.name << ", " << stage << ", " << cap;
       }
   }
 }
@@ -176,6 +176,23 @@ TEST(MemoryTable, APolicyThatAdaptsFitsAtEveryLoadOrAtNone) {
     EXPECT_EQ(peaks_of(capped(least), "flexible").stages[stage].rows_that_fit, 96);
     EXPECT_EQ(peaks_of(capped(least - 1), "flexible").stages[stage].rows_that_fit, -1);
   }
+}
+
+TEST(MemoryTable, APolicyThatFollowsTheLoadIsForecastWhereItIsAsked) {
+  MemorySetup setup = capped(260'000);
+  EXPECT_NE(peaks_of(setup, "flexible").no_forecast, "");
+  EXPECT_NE(peaks_of(setup, "paged").no_forecast, "");
+  setup.asked = {"flexible", "paged"};
+  for (const char* name : {"flexible", "paged"}) {
+    const PolicyPeaks peaks = peaks_of(setup, name);
+    EXPECT_EQ(peaks.no_forecast, "");
+    for (const StagePeaks& stage : peaks.stages) ASSERT_EQ(stage.at.size(), load_axis(setup).loads.size());
+  }
+  setup.stage.layers_of_stages = {2, 2, 2, 2};
+  setup.stage.shape.num_hidden_layers = 8;
+  setup.chunks = 2;
+  for (const char* name : {"flexible", "paged", "kuai"}) EXPECT_NE(peaks_of(setup, name).no_forecast, "") << name;
+  EXPECT_EQ(peaks_of(setup, "selective").no_forecast, "");
 }
 
 TEST(MemoryTable, WorstAndOrdinaryStage) {

@@ -62,7 +62,7 @@ TEST(Chunks, ParametersOfAllStagesAddUpToTheModel) {
 
 /// Bytes beyond static memory.
 Bytes moving(const MemorySetup& setup, int stage, std::string_view policy) {
-  return StageForecast(setup, stage, find_policy(policy)).at(0).ledger().peak() - static_memory(setup, stage);
+  return StageForecast(setup, stage, find_policy(policy)).books(0).ledger().peak() - static_memory(setup, stage);
 }
 
 TEST(Chunks, PairsOfMicroBatchAndChunkByHand) {
@@ -97,23 +97,59 @@ StepPlan plan_of(const MemorySetup& setup, int stage, Policy& policy) {
   return StepPlan({layout.chunks[0], layout.order, layout.elements, setup.limits, setup.machine, setup.margin}, policy);
 }
 
-TEST(Chunks, ForecastOfOneChunkIsTheForecastOfTheRun) {
+TEST(StageForecast, OfOneChunkIsTheForecastOfTheRun) {
   for (const Inventory inventory : {Inventory::lean, Inventory::standard, Inventory::with_combine})
     for (const bool head : {true, false})
       for (const char* name : {"oracle", "keep", "selective", "full"})
         for (int stage = 0; stage < 4; ++stage) {
           const MemorySetup setup = mixed({2, 1, 1, 2}, head, inventory);
           const auto policy = make_policy(name);
-          const RowsOf rows = [](int micro_batch, const StageBlock& b) {
-            return ExpertRows{11 * micro_batch + b.layer + 1, 1, {}};
-          };
-          std::vector<StepPlan> chunk;
-          chunk.push_back(plan_of(setup, stage, *policy));
           StepPlan plan = plan_of(setup, stage, *policy);
-          ASSERT_EQ(forecast_chunks(chunk, stage_layout(setup, stage), rows).ledger(),
-                    forecast_memory(plan, rows).ledger())
-              << name << ", stage " << stage;
+          const Books run =
+              forecast_memory(plan, [](int, const StageBlock& b) { return balanced_rows(b.context, 1.5); });
+          const Books forecast = StageForecast(setup, stage, find_policy(name)).books(72);
+          ASSERT_EQ(forecast.ledger(), run.ledger()) << name << ", stage " << stage;
+          ASSERT_EQ(forecast.host(), run.host()) << name << ", stage " << stage;
         }
+}
+
+TEST(StageForecast, PeaksFromFootprintsAreThoseOfTheBooks) {
+  for (const int chunks : {1, 2, 4})
+    for (const char* name : {"oracle", "keep", "selective", "full"})
+      for (int stage = 0; stage < 2; ++stage)
+        for (const std::int64_t rows : {0, 1, 48, 96}) {
+          MemorySetup setup = mixed({4, 4}, true, Inventory::with_combine);
+          setup.chunks = chunks;
+          StageForecast forecast(setup, stage, find_policy(name));
+          const Books books = forecast.books(rows);
+          ASSERT_EQ(forecast.peak(rows), (MemoryPeak{books.ledger().peak(), books.host().peak()}))
+              << name << ", stage " << stage << ", chunks " << chunks << ", rows " << rows;
+        }
+}
+
+/// Offloads q, k, v whatever memory there is.
+class Offloading final : public Policy {
+ public:
+  Mitigations decide(const Situation&) override {
+    Mitigations m = Mitigations::keep_all();
+    m.set(Tensor::qkv, Treatment::offload);
+    return m;
+  }
+};
+
+TEST(StageForecast, CountsTheHostTier) {
+  const PolicyEntry entry{"offloading", "", [](const PolicyOptions&) -> std::unique_ptr<Policy> {
+                            return std::make_unique<Offloading>();
+                          }};
+  const MemorySetup setup = mixed();
+  Offloading policy;
+  StepPlan plan = plan_of(setup, 0, policy);
+  const Books run = forecast_memory(plan, [](int, const StageBlock& b) { return balanced_rows(b.context, 1); });
+  StageForecast forecast(setup, 0, entry);
+  EXPECT_EQ(forecast.books(48).ledger(), run.ledger());
+  EXPECT_EQ(forecast.books(48).host(), run.host());
+  EXPECT_EQ(forecast.peak(48), (MemoryPeak{run.ledger().peak(), run.host().peak()}));
+  EXPECT_EQ(forecast.peak(48).host, Bytes((4 * 2 - 1) * 24 * 3 * 64 * 4));  // F3 runs beside the first reload of B0
 }
 
 /// Long sequences, so that activations outweigh the buffer of the gradient reduction.
@@ -121,6 +157,51 @@ MemorySetup long_sequences(std::vector<std::int64_t> layers) {
   MemorySetup setup = mixed(std::move(layers), false);
   setup.stage.sequence_length = 2400;
   return setup;
+}
+
+/// Halfway between what keeping everything and what the least takes at balance.
+MemorySetup tight(std::vector<std::int64_t> layers) {
+  MemorySetup setup = long_sequences(std::move(layers));
+  const Bytes keep = StageForecast(setup, 0, find_policy("keep")).peak(4800).device;
+  setup.limits.cap = Bytes((keep.value + least_bytes(setup, 0).value) / 2);
+  return setup;
+}
+
+TEST(StageForecast, OfAPolicyThatFollowsTheLoadIsTheForecastOfTheRun) {
+  const MemorySetup setup = tight({2, 1, 1, 2});
+  for (const double load : {1.0, 1.5, 2.0}) {
+    const auto policy = make_policy("flexible");
+    StepPlan plan = plan_of(setup, 0, *policy);
+    const Books run =
+        forecast_memory(plan, [load](int, const StageBlock& b) { return balanced_rows(b.context, load); });
+    StageForecast forecast(setup, 0, find_policy("flexible"));
+    const auto rows = static_cast<std::int64_t>(4800 * load);
+    EXPECT_EQ(forecast.books(rows).ledger(), run.ledger()) << load;
+    EXPECT_EQ(forecast.peak(rows), (MemoryPeak{run.ledger().peak(), run.host().peak()})) << load;
+    EXPECT_LE(forecast.peak(rows).device, setup.limits.cap) << load;
+  }
+}
+
+TEST(FollowsLoad, TellsPoliciesThatDecideAfterTheGate) {
+  for (const char* name : {"oracle", "keep", "selective", "full", "kuai", "adapipe", "unified"})
+    EXPECT_FALSE(follows_load(*make_policy(name))) << name;
+  for (const char* name : {"flexible", "paged"}) EXPECT_TRUE(follows_load(*make_policy(name))) << name;
+}
+
+TEST(FollowsLoad, OthersDecideAtTheHighestLoadWhatTheyDecideAtBalance) {
+  for (const PolicyEntry& entry : policy_table()) {
+    const auto policy = entry.make({});
+    if (follows_load(*policy)) continue;
+    const MemorySetup setup = tight({2, 1, 1, 2});
+    StepPlan plan = plan_of(setup, 0, *policy);
+    std::vector<const BlockProgram*> decided[2];
+    for (const double load : {1.0, 2.0}) {
+      forecast_memory(plan, [load](int, const StageBlock& b) { return balanced_rows(b.context, load); });
+      for (int mb = 0; mb < setup.micro_batches; ++mb)
+        for (int b = 0; b < 3; ++b) decided[load > 1].push_back(&plan.program(mb, b));
+    }
+    EXPECT_EQ(decided[0], decided[1]) << entry.name;
+  }
 }
 
 TEST(LeastBytes, AreWhatTheBooksOfTheRunSay) {
