@@ -153,22 +153,24 @@ std::map<std::string, double> operator_seconds(Rank& rank, std::int64_t index) {
     seconds[label] +=
         measure([&] {
           for (const Tensor t : instruction.allocate)
-            rank.engine.activations.allocate({mb, block, t}, extent(t, context, operators.rows(mb, block)),
+            rank.engine.activations.allocate({mb, block, t}, extent(t, context, rank.plan.rows(mb, block).whole),
                                              category(t, context));
-          operators.run(mb, block, instruction);
+          operators.run(mb, block, instruction, rank.plan.rows(mb, block).whole);
           for (const Tensor t : instruction.release) rank.engine.activations.release({mb, block, t});
         }).cpu;
   };
   seconds["clear_gradients"] = measure([&] { clear_gradients(rank.engine, timer); }).cpu;
-  const int blocks = static_cast<int>(rank.plan.blocks().size());
-  for (const Task& task : rank.context.schedule[0]) {
-    const int mb = task.micro_batch;
-    if (task.kind == Task::Kind::forward)
-      for (int b = 0; b < blocks; ++b)
-        for (const Instruction& i : rank.plan.decide(mb, b).forward) run(mb, b, i);
-    else
-      for (int b = blocks - 1; b >= 0; --b)
-        for (const Instruction& i : rank.plan.program(mb, b).backward) run(mb, b, i);
+  for (rank.plan.begin_iteration(index); !rank.plan.finished(); rank.plan.advance()) {
+    const int mb = rank.plan.current().micro_batch, b = rank.plan.current().block;
+    if (rank.plan.current().kind == Item::Kind::backward)
+      for (const Instruction& i : rank.plan.program(mb, b).backward) run(mb, b, i);
+    if (rank.plan.current().kind != Item::Kind::forward) continue;
+    const BlockProgram* program = &rank.plan.decide(mb, b);
+    operators.announce(rank.plan.offer(mb, b));
+    for (std::size_t i = 0; i < program->forward.size(); ++i) {
+      run(mb, b, program->forward[i]);
+      if (i == program->gate) program = &rank.plan.decide_after_gate(mb, b, operators.gate(mb, b));
+    }
   }
   seconds["optimizer"] = measure([&] { apply_optimizer(rank.engine, timer, rank.run_case.training, index + 1); }).cpu;
   seconds["gradient_checksum"] = measure([&] { benchmark::DoNotOptimize(gradient_checksum(rank.engine)); }).cpu;
