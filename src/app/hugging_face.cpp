@@ -150,10 +150,11 @@ std::string unread_sizes(const Json& config) {
            std::any_of(std::begin(not_modelled), std::end(not_modelled),
                        [&](const Feature& feature) { return feature.key == key; });
   };
-  for (const auto& [key, value] : config.items()) {
+  for (const auto& item : config.items()) {
+    const std::string& key = item.key();
     const bool size = std::any_of(std::begin(size_words), std::end(size_words),
                                   [&](std::string_view word) { return key.find(word) != std::string::npos; });
-    if (size && value.is_number() && is_present(config, key) && !known(key)) found.push_back(key);
+    if (size && item.value().is_number() && is_present(config, key) && !known(key)) found.push_back(key);
   }
   return found.empty() ? "" : fmt::format("not read: {}", fmt::join(found, ", "));
 }

@@ -91,6 +91,17 @@ TEST_F(HuggingFace, MixtralsIntermediateSizeIsTheExperts) {
   EXPECT_NEAR(static_cast<double>(count_parameters(s).total()), 46.7e9, 0.05e9);
 }
 
+TEST_F(HuggingFace, WhatIsLeftOutHasItsUsualDefault) {
+  const ModelShape s = shape(changed(mixtral, R"("num_key_value_heads": 8, )", ""));
+  EXPECT_EQ(s.num_key_value_heads, 32);
+  EXPECT_EQ(
+      shape(changed(deepseek, R"("n_shared_experts": 1)", R"("n_shared_experts": 2)")).shared_expert_intermediate_size,
+      4096);
+  EXPECT_EQ(shape(changed(deepseek, R"("n_shared_experts": 1)", R"("n_shared_experts": null)"))
+                .shared_expert_intermediate_size,
+            0);
+}
+
 TEST_F(HuggingFace, NothingOfTheCasesOwnModelShinesThroughButItsAccounting) {
   inputs_.write("models/small.toml",
                 "first_k_dense_replace = 1\nintermediate_size = 7\nshared_expert_intermediate_size = 9\nhead = false\n"
