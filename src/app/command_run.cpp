@@ -28,8 +28,8 @@ std::string feasibility(const Case& c) {
       one_forward_one_backward({c.grid.pipeline_parallel, static_cast<int>(c.training.micro_batches)});
   std::string text;
   for (const std::string& policy : c.provisioning.policies)
-    text += fmt::format("  {:<11} {}\n", policy,
-                        infeasibility(c, schedule, policy).value_or("fits at the planned load"));
+    text +=
+        fmt::format("  {:<11} {}\n", policy, infeasibility(c, schedule, policy).value_or("fits at the planned load"));
   return text;
 }
 
@@ -97,8 +97,7 @@ ExitCode launch(const RunRequest& request) {
     fmt::print("{}", report_text(report, evaluations));
     std::fflush(stdout);  // shown even where it cannot be written
     write_results(report, evaluations, request, agreed.folder);
-    if (!request.decisions.empty())
-      write_atomically(request.decisions, fmt::format("{}", fmt::join(decisions, "")));
+    if (!request.decisions.empty()) write_atomically(request.decisions, fmt::format("{}", fmt::join(decisions, "")));
     fmt::print("results in {}\n", agreed.folder);
     std::fflush(stdout);
   }

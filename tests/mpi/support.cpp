@@ -64,9 +64,9 @@ ByteLedger Trial::forecast(const std::string& policy, int rank, std::int64_t ite
   StepPlan plan(step_setup(case_, context_.schedule, Grid(case_.grid).coordinates(rank).pipeline,
                            case_.provisioning.margin),
                 *chosen);
-  return forecast_memory(plan, [&](int micro_batch, const StageBlock& block) {
-           return rows(rank, iteration, micro_batch, block);
-         }).ledger();
+  return forecast_memory(plan, [&](int micro_batch,
+                                   const StageBlock& block) { return rows(rank, iteration, micro_batch, block); })
+      .ledger();
 }
 
 Bytes Trial::forecast_peak(const std::string& policy, std::int64_t iteration) const {

@@ -34,8 +34,7 @@ Lifetimes::Lifetimes(const std::vector<Step>& steps, TensorSet live, TensorSet q
 
 /// One past the last step that touches a tensor; 0 where none does.
 std::size_t& Lifetimes::last_use(Tensor t, int life) {
-  return last_[static_cast<std::size_t>(t) * static_cast<std::size_t>(lives_ + 1) +
-               static_cast<std::size_t>(life + 1)];
+  return last_[static_cast<std::size_t>(t) * static_cast<std::size_t>(lives_ + 1) + static_cast<std::size_t>(life + 1)];
 }
 
 void Lifetimes::finish(Tensor t, const Fate& fate, Instruction& at, std::vector<Instruction>& after) {

@@ -36,7 +36,8 @@ TEST(OptionTable, HoldsEveryFieldOfTheStructs) {
   EXPECT_EQ(rows_of("training"), field_count<TrainingOptions>());
   EXPECT_EQ(rows_of("routing"), field_count<RoutingOptions>());
   EXPECT_EQ(rows_of("memory"), field_count<MemoryOptions>());
-  EXPECT_EQ(rows_of("provisioning"), field_count<ProvisioningOptions>());
+  EXPECT_EQ(rows_of("provisioning") + 1, field_count<ProvisioningOptions>());  // the policies' options have sections
+  EXPECT_EQ(rows_of("flexible") + rows_of("unified") + rows_of("kuai") + rows_of("paged") + rows_of("replay"), 6u);
   EXPECT_EQ(rows_of("machine"), field_count<MachineProfile>());
 }
 
@@ -77,8 +78,20 @@ TEST(OptionTable, SetsItsOwnFieldAndNoOther) {
 }
 
 TEST(ComparableText, ChangesWithEveryOptionButNamesPoliciesAndTheFolderOfTheTrace) {
-  const std::set<std::string> free{"name",         "allow_oversubscribed",  "model.name",
-                                   "machine.name", "provisioning.policies", "training.watchdog_seconds"};
+  const std::set<std::string> free{"name",
+                                   "allow_oversubscribed",
+                                   "model.name",
+                                   "machine.name",
+                                   "training.watchdog_seconds",
+                                   "provisioning.policies",
+                                   "provisioning.predicted_iterations",
+                                   "provisioning.margins",
+                                   "flexible.choice",
+                                   "flexible.quantize",
+                                   "unified.worst_load",
+                                   "kuai.smallest",
+                                   "paged.pool",
+                                   "replay.file"};
   for (const Option& option : option_table()) {
     Case c;
     assign(c, {option.key, value_of_text(other_value(option)), {"--set"}});

@@ -12,9 +12,7 @@ namespace {
 using testing::HasSubstr;
 using T = Tensor;
 
-TensorSet kept(std::string_view policy, BlockKind kind) {
-  return decision(policy, kind, BlockContext{}).keep;
-}
+TensorSet kept(std::string_view policy, BlockKind kind) { return decision(policy, kind, BlockContext{}).keep; }
 
 TEST(Policy, UnknownNameIsRefusedWithTheListOfKnownOnes) {
   try {
