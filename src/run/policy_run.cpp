@@ -127,14 +127,13 @@ PolicyOptions PolicyRunner::options_of(const std::string& policy) const {
   PolicyOptions options = c.provisioning.options;
   DecisionTable table;
   const MachineTime time(c.machine);
-  if (policy == "hindsight")
+  // The verification's tiny case has no file: it replays what a search finds.
+  if (policy == "hindsight" || (policy == "replay" && context_.rehearsal))
     table = share_hindsight({c, context_.routing, context_.schedule, time});
-  else if (policy == "replay" && !context_.rehearsal)
+  else if (policy == "replay")
     table =
         read_decisions(context_.session.broadcast(context_.session.rank() == 0 ? read_text(options.replay_file) : ""),
                        options.replay_file, Grid(c.grid), context_.session.rank());
-  else if (policy == "replay")  // the verification's tiny case has no file: it replays what flexible decides
-    table = share_hindsight({c, context_.routing, context_.schedule, time});
   options.decisions = std::make_shared<DecisionTable>(std::move(table));
   return options;
 }
