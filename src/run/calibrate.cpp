@@ -29,10 +29,10 @@ std::string in_mebibytes(const std::vector<Bytes>& sizes) {
   return fmt::format("{} MiB", fmt::join(words, ", "));
 }
 
-std::string in_gigabytes(const std::vector<Summary>& rates) {
+std::string in_gigabytes(const std::vector<SampleSummary>& rates) {
   std::vector<std::string> words;
   words.reserve(rates.size());
-  for (const Summary& s : rates) words.push_back(fmt::format("{:.3g}", s.median * 1e-9));
+  for (const SampleSummary& s : rates) words.push_back(fmt::format("{:.3g}", s.median * 1e-9));
   return fmt::format("{} GB/s", fmt::join(words, ", "));
 }
 
@@ -78,7 +78,7 @@ void add_products(Calibration& c, const ProductRates& rates, const CalibrateScal
 }
 
 void add_memory(Calibration& c, const MemoryRates& rates, const CalibrateScale& scale) {
-  const Summary copies = over_parts(rates.copies);
+  const SampleSummary copies = over_parts(rates.copies);
   c.constants.push_back(
       {"memory_bandwidth", toml_number(rates.passes()),
        fmt::format(
@@ -123,7 +123,7 @@ Calibration calibrate(const Session& session, bool quick) {
   add_products(c, measure_products(world, scale), scale);
   const MemoryRates memory = measure_memory(world, scale);
   add_memory(c, memory, scale);
-  const Summary launch = measure_launch(world);
+  const SampleSummary launch = measure_launch(world);
   c.constants.push_back({"launch", toml_microseconds(launch.median),
                          fmt::format("of an empty kernel, mean of many; spread {}", percent(launch.spread))});
   add_network(c,
@@ -132,7 +132,7 @@ Calibration calibrate(const Session& session, bool quick) {
               memory, Seconds(launch.median), scale);
   c.constants.push_back(
       {"ranks_per_node", fmt::format("{}", session.facts().ranks_on_this_node), "as this job was started"});
-  const Summary interference = measure_interference(world, scale);
+  const SampleSummary interference = measure_interference(world, scale);
   c.constants.push_back({"interference", toml_number(std::max(1.0, interference.median)),
                          fmt::format("time of a product beside a thread of its rank that copies memory, over its time "
                                      "alone; spread {}",

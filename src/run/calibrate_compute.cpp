@@ -37,7 +37,7 @@ class Values {
 
 /// Work per second of `body`, which charges the stream: FLOPs where it has any, else bytes.
 template <class Body>
-Summary rate(const Together& together, Stream& stream, const Body& body) {
+SampleSummary rate(const Together& together, Stream& stream, const Body& body) {
   device::Work work;
   stream.take();
   std::vector<double> samples = together.seconds([&] {
@@ -57,7 +57,7 @@ class Product {
     for (std::int64_t g = 0; g <= groups; ++g) offsets_.push_back(g * rows);
   }
 
-  void measure(const Together& together, Stream& stream, std::vector<Summary>& rates) {
+  void measure(const Together& together, Stream& stream, std::vector<SampleSummary>& rates) {
     const Matrix<float> x = x_.get(), w = w_.get(), y = y_.get(), dw = dw_.get();
     if (offsets_.size() == 2) {
       rates.push_back(rate(together, stream, [&] { device::gemm(stream, x, no, w, no, 0, y); }));
@@ -75,7 +75,7 @@ class Product {
   std::vector<std::int64_t> offsets_;
 };
 
-Summary measure_attention(const Together& together, Stream& stream) {
+SampleSummary measure_attention(const Together& together, Stream& stream) {
   const ops::AttentionShape shape{1, 512, 8, 8, 64};
   Values qkv(shape.rows(), shape.qkv_size()), d_qkv(shape.rows(), shape.qkv_size());
   Values out(shape.rows(), shape.query_size()), d_out(shape.rows(), shape.query_size()),
@@ -116,19 +116,19 @@ CalibrateScale CalibrateScale::quick() {
 
 double ProductRates::best() const {
   double most = square.best;
-  for (const Summary& s : shapes) most = std::max(most, s.best);
+  for (const SampleSummary& s : shapes) most = std::max(most, s.best);
   return most;
 }
 
 double MemoryRates::passes() const {
-  const Summary kinds[] = {over_parts(triads), over_parts(norms), over_parts(activations)};
+  const SampleSummary kinds[] = {over_parts(triads), over_parts(norms), over_parts(activations)};
   return rate_of_equal_parts(kinds);
 }
 
 double MemoryRates::worst_spread() const {
   double worst = 0;
   for (const auto* kind : {&triads, &norms, &activations})
-    for (const Summary& s : *kind) worst = std::max(worst, s.spread);
+    for (const SampleSummary& s : *kind) worst = std::max(worst, s.spread);
   return worst;
 }
 
@@ -176,7 +176,7 @@ MemoryRates measure_memory(const Together& together, const CalibrateScale& scale
   return rates;
 }
 
-Summary measure_launch(const Together& together) {
+SampleSummary measure_launch(const Together& together) {
   constexpr int launches = 100;
   Stream stream;
   float value = 0;
@@ -188,12 +188,12 @@ Summary measure_launch(const Together& together) {
   return summarize(std::move(samples));
 }
 
-Summary measure_interference(const Together& together, const CalibrateScale& scale) {
+SampleSummary measure_interference(const Together& together, const CalibrateScale& scale) {
   const std::int64_t n = scale.square / 2;
   Stream stream;
   Values a(n, n), b(n, n), c(n, n), source(1, 4 * MiB), copy(1, 4 * MiB);
   const auto product = [&] { device::gemm(stream, a.get(), no, b.get(), no, 0, c.get()); };
-  const Summary alone = summarize(together.seconds(product));
+  const SampleSummary alone = summarize(together.seconds(product));
   std::atomic<bool> stop{false};
   std::thread copier([&, to = copy.get(), from = source.get()] {
     while (!stop) std::memcpy(to.data, from.data, static_cast<std::size_t>(from.bytes().value));

@@ -27,17 +27,18 @@ struct CalibrateScale {
 
 /// FLOP/s, each over all ranks and repetitions.
 struct ProductRates {
-  Summary square;
-  std::vector<Summary> shapes;  ///< products of experts and projections: forward, input and weight gradients
-  Summary attention;            ///< FLOPs as the operator charges them
-  double best() const;          ///< of all products
+  SampleSummary square;
+  std::vector<SampleSummary> shapes;  ///< products of experts and projections: forward, input and weight gradients
+  SampleSummary attention;            ///< FLOPs as the operator charges them
+  double best() const;                ///< of all products
 };
 ProductRates measure_products(const Together& together, const CalibrateScale& scale);
 
 /// Bytes/s. Passes count what the operators charge: every argument once.
 struct MemoryRates {
-  std::vector<Summary> triads, norms, activations;  ///< by size; activations: SwiGLU, which a core's exponentials slow
-  std::vector<Summary> copies;                      ///< memcpy, bytes that arrive
+  std::vector<SampleSummary> triads, norms,
+      activations;                    ///< by size; activations: SwiGLU, which a core's exponentials slow
+  std::vector<SampleSummary> copies;  ///< memcpy, bytes that arrive
   /// Bytes over seconds of a triad, a norm and a SwiGLU of equal bytes, each at its median over sizes.
   double passes() const;
   /// The largest over kinds of pass and sizes.
@@ -46,9 +47,9 @@ struct MemoryRates {
 MemoryRates measure_memory(const Together& together, const CalibrateScale& scale);
 
 /// Seconds of a kernel that does next to nothing, a mean over many launches each.
-Summary measure_launch(const Together& together);
+SampleSummary measure_launch(const Together& together);
 
 /// Time of a product beside a thread of the same rank that copies memory, over its time alone.
-Summary measure_interference(const Together& together, const CalibrateScale& scale);
+SampleSummary measure_interference(const Together& together, const CalibrateScale& scale);
 
 }  // namespace spillway

@@ -22,7 +22,7 @@ std::vector<MessageTime> all_to_all_times(const device::Group& group, std::int64
     const std::int64_t members = group.size(), rows = std::max<std::int64_t>(size.value / (members * row_bytes), 1);
     const std::vector<std::int64_t> counts(static_cast<std::size_t>(members), rows);
     device::Clock clock(nullptr);
-    const Summary seconds = summarize(together.slowest([&] {
+    const SampleSummary seconds = summarize(together.slowest([&] {
       float* const sent = walk.next(2 * members * rows * columns);
       float* const received = sent + members * rows * columns;
       device::all_to_all(clock, group,

@@ -17,7 +17,7 @@ double quantile(const std::vector<double>& sorted, double q) {
 
 }  // namespace
 
-Summary summarize(std::vector<double> values) {
+SampleSummary summarize(std::vector<double> values) {
   ensure(!values.empty(), "a summary of no measurements");
   std::sort(values.begin(), values.end());
   const double median = quantile(values, 0.5);
@@ -25,25 +25,25 @@ Summary summarize(std::vector<double> values) {
           static_cast<int>(values.size())};
 }
 
-Summary over_parts(std::span<const Summary> parts) {
+SampleSummary over_parts(std::span<const SampleSummary> parts) {
   std::vector<double> medians;
   int count = 0;
   double best = 0;
-  for (const Summary& part : parts) {
+  for (const SampleSummary& part : parts) {
     medians.push_back(part.median);
     count += part.count;
     best = std::max(best, part.best);
   }
-  Summary all = summarize(std::move(medians));
+  SampleSummary all = summarize(std::move(medians));
   all.count = count;
   all.best = best;
   return all;
 }
 
-double rate_of_equal_parts(std::span<const Summary> parts) {
+double rate_of_equal_parts(std::span<const SampleSummary> parts) {
   ensure(!parts.empty(), "a rate of no measurements");
   double seconds = 0;
-  for (const Summary& part : parts) seconds += 1 / part.median;
+  for (const SampleSummary& part : parts) seconds += 1 / part.median;
   return static_cast<double>(parts.size()) / seconds;
 }
 

@@ -7,19 +7,19 @@
 
 namespace spillway {
 
-struct Summary {
+struct SampleSummary {
   double median = 0;
   double spread = 0;  ///< distance of the quartiles / median
   double best = 0;    ///< the largest
   int count = 0;
 };
 /// Throws InternalError for no values.
-Summary summarize(std::vector<double> values);
+SampleSummary summarize(std::vector<double> values);
 /// Over the medians of `parts`; the spread is theirs, the count is that of all values behind them.
-Summary over_parts(std::span<const Summary> parts);
+SampleSummary over_parts(std::span<const SampleSummary> parts);
 
 /// Rate of work of which every part is an equal share, each done at its median rate.
-double rate_of_equal_parts(std::span<const Summary> parts);
+double rate_of_equal_parts(std::span<const SampleSummary> parts);
 
 /// A message of `bytes` that travel took `seconds`.
 struct MessageTime {

@@ -23,7 +23,7 @@ int world_size() {
 }
 
 TEST(CalibrateStatistics, MedianAndQuartilesByHand) {
-  const Summary five = summarize({50, 10, 30, 20, 40});
+  const SampleSummary five = summarize({50, 10, 30, 20, 40});
   EXPECT_EQ(five.median, 30);
   EXPECT_DOUBLE_EQ(five.spread, (40.0 - 20.0) / 30);
   EXPECT_EQ(five.best, 50);
@@ -34,8 +34,8 @@ TEST(CalibrateStatistics, MedianAndQuartilesByHand) {
 }
 
 TEST(CalibrateStatistics, OverSizesTheMedianOfMediansAndTheBestOfAll) {
-  const Summary parts[] = {summarize({1, 2, 3}), summarize({10, 20, 90}), summarize({4, 5, 6})};
-  const Summary all = over_parts(parts);
+  const SampleSummary parts[] = {summarize({1, 2, 3}), summarize({10, 20, 90}), summarize({4, 5, 6})};
+  const SampleSummary all = over_parts(parts);
   EXPECT_EQ(all.median, 5);
   EXPECT_DOUBLE_EQ(all.spread, (12.5 - 3.5) / 5);
   EXPECT_EQ(all.best, 90);
@@ -81,7 +81,7 @@ TEST(CalibrateStatistics, ALineNeedsTwoSizes) {
 }
 
 TEST(CalibrateStatistics, EqualPartsAtTwoSpeedsTakeTheSumOfTheirTimes) {
-  const Summary parts[] = {summarize({30}), summarize({60, 60})};
+  const SampleSummary parts[] = {summarize({30}), summarize({60, 60})};
   EXPECT_DOUBLE_EQ(rate_of_equal_parts(parts), 40);  // there at 30, back at 60
 }
 
@@ -129,7 +129,7 @@ TEST(Calibrate, ProductsPassesAndLaunchesHaveRates) {
   const Together together(MPI_COMM_WORLD, scale.repetitions);
   const ProductRates products = measure_products(together, scale);
   EXPECT_EQ(products.shapes.size(), 12u);  // two products of experts, two projections; three directions
-  for (const Summary& s : products.shapes) {
+  for (const SampleSummary& s : products.shapes) {
     EXPECT_EQ(s.count, scale.repetitions * world_size());
     EXPECT_GT(s.median, 0);
     EXPECT_LE(s.best, products.best());
