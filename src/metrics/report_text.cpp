@@ -57,6 +57,27 @@ std::string table_line(const PolicyRun& run, const Evaluation& evaluation, std::
                      s.restart_equivalent_cost ? fmt::format("{:.3f}", *s.restart_equivalent_cost) : "-");
 }
 
+/// How far the cost model was off, of the policy whose seconds it missed most.
+std::string prediction_line(const Report& report, const std::vector<Evaluation>& evaluations) {
+  std::size_t worst = evaluations.size();
+  double most = -1, bytes = 0;
+  for (std::size_t i = 0; i < evaluations.size(); ++i) {
+    const Summary& s = evaluations[i].job;
+    if (const double b = s.predicted_activation_error.value_or(0); std::abs(b) > std::abs(bytes)) bytes = b;
+    if (!s.predicted_seconds_error || std::abs(*s.predicted_seconds_error) <= most) continue;
+    most = std::abs(*s.predicted_seconds_error);
+    worst = i;
+  }
+  if (worst == evaluations.size()) return {};
+  const PolicyRun& run = report.runs[worst];
+  const auto& [predicted, spent] = run.ranks.front().predicted.value();
+  return fmt::format(
+      "prediction: seconds of an iteration {:+.1f} % (policy {}: {:.4g} s by the machine file, {:.4g} s {}), peak "
+      "activation bytes {:+.1f} %: worst policies\n",
+      100 * *evaluations[worst].job.predicted_seconds_error, run.policy, predicted.value, spent.value,
+      report.virtual_clock ? "on the virtual clock" : "measured", 100 * bytes);
+}
+
 }  // namespace
 
 std::string figure_line(const Report& report, const PolicyRun& run, const Evaluation& evaluation) {
@@ -77,8 +98,9 @@ std::string report_text(const Report& report, const std::vector<Evaluation>& eva
   text += fmt::format(table_row, "policy", width, "tokens/s", "MFU", "efficiency", "peak MiB", "OOMs", "restarts",
                       "restart-eq.");
   for (std::size_t i = 0; i < evaluations.size(); ++i) text += table_line(report.runs[i], evaluations[i], width);
-  text += fmt::format("\nMFU: causal convention, of {:g} FLOP/s per rank ({}); restart-eq.: lost seconds / {:g} s\n\n",
+  text += fmt::format("\nMFU: causal convention, of {:g} FLOP/s per rank ({}); restart-eq.: lost seconds / {:g} s\n",
                       report.facts.peak_flops, report.facts.peak_source, report.facts.restart_seconds.value);
+  text += prediction_line(report, evaluations) + "\n";
   std::vector<MarginReference> references;
   for (std::size_t i = 0; i < evaluations.size() && report.virtual_clock; ++i)
     if (evaluations[i].fom) references.push_back({report.runs[i].policy, evaluations[i].fom->tokens_per_second});

@@ -89,7 +89,7 @@ struct PeakBytes {
   bool operator==(const PeakBytes&) const = default;
 };
 
-/// The cost model's time of the iterations it was asked about, and what they took.
+/// The cost model's time of one iteration, and what it took: of those predicted, the one with the median error.
 struct PredictedSeconds {
   Seconds predicted, spent;
 };

@@ -63,7 +63,7 @@ struct Summary {
   std::optional<double> bubble_fraction;                       ///< compute lane waiting for a pipeline neighbour / time
   std::optional<double> plan_cache_hit_rate;
   std::optional<double> predicted_activation_error;          ///< (predicted - measured) / measured
-  std::optional<double> predicted_seconds_error;             ///< (predicted - spent) / spent, predicted iterations
+  std::optional<double> predicted_seconds_error;             ///< (predicted - spent) / spent, median iteration
   std::optional<double> cross_node_bytes, intra_node_bytes;  ///< sent; doubles: a job's sums pass 2^63
   std::optional<Bytes> migration_bytes;
   std::optional<double> distinct_nodes_per_token, ochiai_mean;

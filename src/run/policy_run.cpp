@@ -155,15 +155,18 @@ void PolicyRunner::predict_seconds(PolicyRun& run) const {
   const MachineTime time(c.machine);
   const std::vector<Seconds> projected = project_seconds({c, context_.routing, context_.schedule, time}, name_, count);
   const std::vector<bool> counts = completed_iterations(run);
-  Seconds predicted, spent;
+  std::vector<PredictedSeconds> pairs;
   for (std::size_t i = 0; i < run.iterations.size(); ++i) {
     const IterationRecord& record = run.iterations[i];
     if (!counts[i] || record.conservative || record.index >= std::ssize(projected)) continue;
-    predicted += projected[static_cast<std::size_t>(record.index)];
-    spent += record.seconds;
+    if (record.seconds.value > 0) {
+      pairs.push_back({projected[static_cast<std::size_t>(record.index)], record.seconds});
+    }
   }
-  if (spent.value == 0) return;
-  for (RankRecord& rank : run.ranks) rank.predicted = PredictedSeconds{predicted, spent};
+  if (pairs.empty()) return;
+  const auto median = pairs.begin() + std::ssize(pairs) / 2;
+  std::ranges::nth_element(pairs, median, {}, [](const PredictedSeconds& p) { return p.predicted / p.spent; });
+  for (RankRecord& rank : run.ranks) rank.predicted = *median;
 }
 
 void PolicyRunner::build(bool conservative) {

@@ -218,6 +218,19 @@ TEST(Text, TablesEveryPolicy) {
   EXPECT_THAT(text, HasSubstr("keep       infeasible: rank 3 needs 300 MiB"));
 }
 
+TEST(Text, NamesThePolicyWhoseSecondsWerePredictedWorst) {
+  Report report = sample::report();
+  EXPECT_THAT(text_of(report), Not(HasSubstr("prediction")));
+  for (PolicyRun& run : report.runs) {
+    const bool worst = run.policy == "selective";
+    for (RankRecord& rank : run.ranks) rank.predicted = PredictedSeconds{Seconds(worst ? 3 : 5), Seconds(4)};
+  }
+  report.virtual_clock = false;
+  EXPECT_THAT(text_of(report), HasSubstr("prediction: seconds of an iteration +25.0 % (policy oracle: 5 s by"));
+  for (RankRecord& rank : report.runs[1].ranks) rank.predicted = PredictedSeconds{Seconds(2), Seconds(4)};
+  EXPECT_THAT(text_of(report), HasSubstr("-50.0 % (policy selective: 2 s by the machine file, 4 s measured), peak"));
+}
+
 TEST(Csv, HasOneRowPerPolicyAndIterationWithAsManyCellsAsTheHeader) {
   const std::string text = iterations_csv(sample::report());
   std::istringstream lines(text);
