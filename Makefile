@@ -25,11 +25,12 @@ test: build
 	ctest --preset $(PRESET)
 
 test-long: build
-	@mkdir -p results/local
-	ctest --preset slow --output-log results/local/test-long.log
+	@mkdir -p results/campaigns
+	ctest --preset slow --output-log results/campaigns/test-long.txt
 
 bench: build
 	packaging/bench.sh build/$(PRESET)/tests results/bench
+	packaging/prediction.sh $(SPILLWAY) results/bench/prediction.txt
 
 format:
 	clang-format-14 -i $(SOURCES)
