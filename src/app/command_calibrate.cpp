@@ -42,6 +42,8 @@ Resolution resolve(const CalibrateRequest& request, const Session& session) {
     return {ExitCode::valid, "", file.string()};
   } catch (const Error& error) {
     return {error.code(), error.what(), ""};
+  } catch (const std::exception& error) {  // a name that the file system does not take, say
+    return {ExitCode::environment, error.what(), ""};
   }
 }
 

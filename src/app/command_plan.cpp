@@ -46,7 +46,8 @@ ExitCode plan(const PlanRequest& request) {
   if (!is_first_rank()) return ExitCode::valid;
 
   const PlanReport report = make_plan(c, std::move(warnings), request.choices);
-  const std::string json = request.json.empty() ? "" : plan_json(report).dump(1) + '\n';
+  const std::string json =
+      request.json.empty() ? "" : plan_json(report).dump(1, ' ', false, Json::error_handler_t::replace) + '\n';
   fmt::print("{}", request.json == "-" ? json : plan_text(report));
   std::fflush(stdout);
   if (!json.empty() && request.json != "-") write_atomically(request.json, json);

@@ -124,7 +124,7 @@ class Config {
 std::vector<std::string> warnings_of(const Json& config) {
   std::vector<std::string> warnings;
   const auto warn = [&](std::string_view key, std::string_view meaning) {
-    const std::string value = config.at(std::string(key)).dump();
+    const std::string value = config.at(std::string(key)).dump(-1, ' ', true);  // in ASCII: it is cut anywhere
     warnings.push_back(fmt::format("not modelled: {} = {} ({})", key,
                                    value.size() > 40 ? value.substr(0, 40) + "..." : value, meaning));
   };

@@ -91,7 +91,7 @@ void add_model(Rows rows) {
   add("moe_intermediate_size", {"", "hidden size of one routed expert", count}, &ModelShape::moe_intermediate_size);
   add("num_experts", {"", "routed experts of a layer", count}, &ModelShape::num_experts);
   add("num_experts_per_tok", {"", "experts that a token is sent to (top-k)", count}, &ModelShape::num_experts_per_tok);
-  add("num_hidden_layers", {"", "transformer layers, dense ones included", count}, &ModelShape::num_hidden_layers);
+  add("num_hidden_layers", {"", "transformer layers, dense ones included", {1, 4096}}, &ModelShape::num_hidden_layers);
   add("first_k_dense_replace", {"", "leading layers with a dense MLP instead of experts", count_or_none},
       &ModelShape::first_k_dense_replace);
   add("intermediate_size", {"", "hidden size of that dense MLP", count_or_none}, &ModelShape::intermediate_size);

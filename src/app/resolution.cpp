@@ -12,6 +12,9 @@ namespace {
 /// Nothing is overwritten, and no run is lost for want of a folder.
 void check_decisions_file(const std::filesystem::path& file) {
   if (file.empty()) return;
+  const std::string name = file.filename().string();
+  require_input(name != "result.json" && name != "iterations.csv" && name != "rank_iterations.csv",
+                "--decisions {}: {} is a file of the results; name another", file.string(), name);
   require_input(!std::filesystem::exists(file), "--decisions {}: the file exists; name another or move it away",
                 file.string());
   const auto folder = file.has_parent_path() ? file.parent_path() : ".";

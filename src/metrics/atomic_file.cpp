@@ -73,6 +73,8 @@ void flush_folder(const std::filesystem::path& path) {
 }  // namespace
 
 void write_atomically(const std::filesystem::path& path, std::string_view text) {
+  if (std::filesystem::exists(path) && !std::filesystem::is_regular_file(path))
+    throw EnvironmentError(fmt::format("cannot write {}: it is no file; name another", path.string()));
   {
     TemporaryFile file(path);
     file.write(text);

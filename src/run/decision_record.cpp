@@ -1,11 +1,13 @@
 #include "run/decision_record.hpp"
 
+#include <set>
 #include <sstream>
 
 #include "base/error.hpp"
 #include "base/nearest.hpp"
 #include "plan/policy/conflicts.hpp"
 #include "plan/policy/group_choice.hpp"
+#include "run/policy_run.hpp"
 
 namespace spillway {
 namespace {
@@ -28,21 +30,34 @@ Tensor tensor_named(const std::string& text) {
   throw InputError(fmt::format("there is no tensor \"{}\"; nearest: {}", text, nearest(text, known)));
 }
 
-Mitigations read_treatments(const Json& json) {
+Treatment treatment_named(const std::string& text) {
+  for (const Treatment t : {Treatment::recompute, Treatment::offload, Treatment::quantize})
+    if (name(t) == text) return t;
+  throw InputError(fmt::format("there is no treatment \"{}\"; known: recompute, offload, quantize", text));
+}
+
+Mitigations read_treatments(const Json& line, const char* when) {
+  const Json& json = line.at(when);
+  require_input(json.is_object(), "\"{}\" is {}: expected {{treatment: [tensors]}}", when, json.dump());
   Mitigations m = Mitigations::keep_all();
   for (const auto& [key, list] : json.items()) {
-    Treatment treatment{};
-    if (key == "recompute")
-      treatment = Treatment::recompute;
-    else if (key == "offload")
-      treatment = Treatment::offload;
-    else if (key == "quantize")
-      treatment = Treatment::quantize;
-    else
-      throw InputError(fmt::format("there is no treatment \"{}\"; known: recompute, offload, quantize", key));
-    for (const Json& t : list) m.set(tensor_named(t.get<std::string>()), treatment);
+    const Treatment treatment = treatment_named(key);
+    require_input(list.is_array(), "\"{}\" of \"{}\" is {}: expected a list of tensors", key, when, list.dump());
+    for (const Json& entry : list) {
+      const Tensor t = tensor_named(entry.get<std::string>());
+      require_input(m.of(t) == Treatment::keep, "\"{}\" treats {} twice", when, name(t));
+      m.set(t, treatment);
+    }
   }
   return m;
+}
+
+/// A whole number in [0, end).
+std::int64_t index(const Json& line, const char* key, std::int64_t end) {
+  const Json& json = line.at(key);
+  require_input(json.is_number_integer() && json >= 0 && json < end, "\"{}\" is {}: expected a whole number, 0 to {}",
+                key, json.dump(), end - 1);
+  return json.get<std::int64_t>();
 }
 
 /// What an expert group must agree on.
@@ -101,9 +116,18 @@ Json to_json(const DecisionRecord& r, const StepPlan& plan, const std::string& p
   return json;
 }
 
-DecisionTable read_decisions(const std::string& text, const std::string& file, const Grid& grid, int rank) {
+ReplayScope replay_scope(const Case& c) {
+  ReplayScope scope{Grid(c.grid), c.training.iterations, c.training.micro_batches, {}};
+  for (int stage = 0; stage < scope.grid.pipeline(); ++stage)
+    scope.blocks.push_back(std::ssize(stage_blocks(stage_setup(c), stage)));
+  return scope;
+}
+
+DecisionTable read_decisions(const std::string& text, const std::string& file, const ReplayScope& scope, int rank) {
+  constexpr std::int64_t any = std::int64_t{1} << 62;
   DecisionTable table;
   std::map<std::array<std::int64_t, 5>, Collectives> agreed;  // by [iteration, stage, replica, micro-batch, block]
+  std::set<std::array<std::int64_t, 4>> covered;              // [rank, iteration, micro-batch, block]
   std::istringstream lines(text);
   std::string line, first_policy;
   for (std::int64_t number = 1; std::getline(lines, line); ++number) {
@@ -115,25 +139,34 @@ DecisionTable read_decisions(const std::string& text, const std::string& file, c
                     "decisions of {} after those of {}: replay carries out one policy's; export one at a time", policy,
                     first_policy);
       first_policy = policy;
-      const auto of_rank = json.at("rank").get<int>();
-      require_input(of_rank >= 0 && of_rank < grid.ranks(), "rank {} of a job of {}", of_rank, grid.ranks());
-      Decision d{read_treatments(json.at("before")), read_treatments(json.at("after"))};
-      d.after.tiles_per_slice = json.at("tiles_per_slice").get<std::int64_t>();
-      require_input(d.after.tiles_per_slice >= 0, "tiles_per_slice = {}: must be at least 0", d.after.tiles_per_slice);
-      const auto iteration = json.at("iteration").get<std::int64_t>();
-      const auto mb = json.at("micro_batch").get<std::int64_t>(), block = json.at("block").get<std::int64_t>();
-      const Coordinates at = grid.coordinates(of_rank);
+      const int of_rank = static_cast<int>(index(json, "rank", scope.grid.ranks()));
+      const Coordinates at = scope.grid.coordinates(of_rank);
+      const std::int64_t iteration = index(json, "iteration", any),
+                         mb = index(json, "micro_batch", scope.micro_batches);
+      const std::int64_t block = index(json, "block", scope.blocks[static_cast<std::size_t>(at.pipeline)]);
+      Decision d{read_treatments(json, "before"), read_treatments(json, "after")};
+      d.after.tiles_per_slice = index(json, "tiles_per_slice", any);
       const auto [first, is_new] =
           agreed.try_emplace({iteration, at.pipeline, at.expert_replica, mb, block}, collectives(d));
       require_input(first->second == collectives(d),
                     "rank {} does not take part in the same collectives as the ranks of its expert group before it: "
                     "slices and recomputed dispatches must agree (iteration {}, micro-batch {}, block {})",
                     of_rank, iteration, mb, block);
+      if (!(d.before.quantize | d.after.quantize).empty()) table.set_quantizes();
       if (of_rank == rank) table.set({iteration, mb, block}, d);
+      covered.insert({of_rank, iteration, mb, block});
     } catch (const std::exception& error) {
       throw InputError(fmt::format("{}:{}: not a decision: {}", file, number, error.what()));
     }
   }
+  for (int r = 0; r < scope.grid.ranks(); ++r)
+    for (std::int64_t i = 0; i < scope.iterations; ++i)
+      for (std::int64_t mb = 0; mb < scope.micro_batches; ++mb)
+        for (std::int64_t b = 0; b < scope.blocks[static_cast<std::size_t>(scope.grid.coordinates(r).pipeline)]; ++b)
+          require_input(covered.contains({r, i, mb, b}),
+                        "{}: no decision for iteration {}, micro-batch {}, block {} of rank {}; export them all with "
+                        "--decisions",
+                        file, i, mb, b, r);
   return table;
 }
 

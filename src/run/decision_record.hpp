@@ -6,6 +6,7 @@
 
 #include "plan/policy/decision_table.hpp"
 #include "plan/step_plan.hpp"
+#include "run/case.hpp"
 
 namespace spillway {
 
@@ -26,9 +27,18 @@ std::vector<DecisionRecord> record_decisions(const StepPlan& plan, std::int64_t 
 /// kept.
 nlohmann::ordered_json to_json(const DecisionRecord& record, const StepPlan& plan, const std::string& policy);
 
-/// Decisions of one rank from the lines of a file. Throws InputError that names the line for what cannot be read, for
-/// tensors and treatments that do not exist, and where members of an expert group would not take part in the same
-/// collectives.
-DecisionTable read_decisions(const std::string& text, const std::string& file, const Grid& grid, int rank);
+/// What a file of decisions has to cover.
+struct ReplayScope {
+  Grid grid;
+  std::int64_t iterations = 1, micro_batches = 1;
+  std::vector<std::int64_t> blocks;  ///< of every stage
+};
+ReplayScope replay_scope(const Case& c);
+
+/// Decisions of one rank from the lines of a file. Throws InputError, the same on every rank: with the line for what cannot
+/// be read, for tensors and treatments that do not exist, and where members of an expert group would not take part in the
+/// same collectives; and for the first decision that no line has. The last line about a block counts; iterations that are
+/// not run may be there.
+DecisionTable read_decisions(const std::string& text, const std::string& file, const ReplayScope& scope, int rank);
 
 }  // namespace spillway

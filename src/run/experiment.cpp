@@ -124,11 +124,13 @@ nlohmann::ordered_json environment(const Session& session, const Case& c, const 
 }
 
 /// Policies that ran the same iteration must have found the same gradients, bit for bit, unless one quantizes.
-void compare_checksums(Report& report, const Case& c) {
+void compare_checksums(Report& report, const RunContext& context) {
+  PolicyOptions options = context.run_case.provisioning.options;
+  options.decisions = context.replayed;
   const PolicyRun* reference = nullptr;
   for (const PolicyRun& run : report.runs) {
     if (run.infeasible || run.iterations.empty()) continue;
-    if (!make_policy(run.policy, c.provisioning.options)->exact()) continue;
+    if (!make_policy(run.policy, options)->exact()) continue;
     if (reference == nullptr) {
       reference = &run;
       continue;
@@ -186,6 +188,9 @@ Report run_experiment(const Case& c, const Session& session, std::vector<std::st
 
   context.watchdog = &watchdog;
   context.decisions = decisions;
+  const auto& policies = c.provisioning.policies;
+  if (std::find(policies.begin(), policies.end(), "replay") != policies.end())
+    context.replayed = shared_replay(c, session);
 
   Report report;
   report.virtual_clock = c.clock == ClockKind::virtual_time;
@@ -210,7 +215,7 @@ Report run_experiment(const Case& c, const Session& session, std::vector<std::st
       report.runs.back().ochiai_mean = measured.ochiai;
       report.runs.back().distinct_nodes_per_token = measured.distinct_nodes;
     }
-    compare_checksums(report, c);
+    compare_checksums(report, context);
     report.margins = project_margins({c, *routing, context.schedule, machine_time}, session);
     if (decisions != nullptr) collect(*decisions, session);
   }

@@ -60,6 +60,12 @@ RunContext make_context(const Case& c, const Session& session, const RoutingSour
   return context;
 }
 
+std::shared_ptr<const DecisionTable> shared_replay(const Case& c, const Session& session) {
+  const std::string& file = c.provisioning.options.replay_file;
+  const std::string text = session.broadcast(session.rank() == 0 ? read_text(file) : "");
+  return std::make_shared<DecisionTable>(read_decisions(text, file, replay_scope(c), session.rank()));
+}
+
 StepPlan::Setup step_setup(const Case& c, const Schedule& schedule, int stage, double load) {
   const auto blocks = stage_blocks(stage_setup(c), stage);
   return {blocks,
@@ -125,16 +131,14 @@ PolicyRunner::PolicyRunner(const RunContext& context, std::string policy)
 PolicyOptions PolicyRunner::options_of(const std::string& policy) const {
   const Case& c = context_.run_case;
   PolicyOptions options = c.provisioning.options;
-  DecisionTable table;
   const MachineTime time(c.machine);
   // The verification's tiny case has no file: it replays what a search finds.
-  if (policy == "hindsight" || (policy == "replay" && context_.rehearsal))
-    table = share_hindsight({c, context_.routing, context_.schedule, time});
-  else if (policy == "replay")
-    table =
-        read_decisions(context_.session.broadcast(context_.session.rank() == 0 ? read_text(options.replay_file) : ""),
-                       options.replay_file, Grid(c.grid), context_.session.rank());
-  options.decisions = std::make_shared<DecisionTable>(std::move(table));
+  const bool searches = policy == "hindsight" || (policy == "replay" && context_.rehearsal);
+  if (!searches)
+    options.decisions = context_.replayed;
+  else if (!infeasibility(c, context_.schedule, policy))
+    options.decisions =
+        std::make_shared<DecisionTable>(share_hindsight({c, context_.routing, context_.schedule, time}));
   return options;
 }
 

@@ -21,6 +21,7 @@ struct RunContext {
   Schedule schedule;
   Watchdog* watchdog = nullptr;
   std::vector<std::string>* decisions = nullptr;  ///< receives this rank's decisions as JSON lines; null: not asked for
+  std::shared_ptr<const DecisionTable> replayed = {};  ///< this rank's part of replay.file; null: nothing is replayed
   /// Of the verification: freed memory is poisoned, and a policy with a cap restarts after its first iteration.
   bool rehearsal = false;
 };
@@ -42,6 +43,9 @@ class MachineTime final : public device::TimeModel {
 /// Schedule and node map of a case. Throws InternalError for a schedule that would deadlock.
 RunContext make_context(const Case& c, const Session& session, const RoutingSource& routing,
                         const device::TimeModel* time);
+
+/// This rank's decisions of replay.file. Collective; throws InputError on all ranks.
+std::shared_ptr<const DecisionTable> shared_replay(const Case& c, const Session& session);
 
 /// What a stage's plan is made from; static policies prepare for `load` x balance.
 StepPlan::Setup step_setup(const Case& c, const Schedule& schedule, int stage, double load);

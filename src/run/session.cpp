@@ -121,7 +121,10 @@ std::string Session::broadcast(const std::string& text) const {
   MPI_Bcast(&length, 1, MPI_LONG_LONG, 0, MPI_COMM_WORLD);
   std::string received = text;
   received.resize(static_cast<std::size_t>(length));
-  MPI_Bcast(received.data(), static_cast<int>(length), MPI_CHAR, 0, MPI_COMM_WORLD);
+  constexpr std::size_t piece = std::size_t{1} << 30;
+  for (std::size_t at = 0; at < received.size(); at += piece)
+    MPI_Bcast(received.data() + at, static_cast<int>(std::min(piece, received.size() - at)), MPI_CHAR, 0,
+              MPI_COMM_WORLD);
   return received;
 }
 

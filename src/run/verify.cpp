@@ -91,16 +91,21 @@ Bytes need(const Case& tiny, const Schedule& schedule, std::string_view name) {
 
 /// Caps that make a policy show what it has. One that adapts: the least it can do with, where it slices and recomputes
 /// all, and half-way between full recompute and keeping everything, where it chooses. A static one: what it needs at the
-/// load that shall just fit, so that the spike breaks it; a planner plans for the half-way cap.
+/// load that shall just fit, so that the spike breaks it; a planner, whose need depends on the cap, starts from half-way.
 std::vector<Bytes> tight_caps(Case tiny, const Schedule& schedule, std::string_view name) {
   const Bytes keep = need(tiny, schedule, "keep"), full = need(tiny, schedule, "full");
   const Bytes half = round_up(Bytes((keep.value + full.value) / 2), tiny.memory.alignment);
   tiny.memory.cap = half;
   const Bytes needed = need(tiny, schedule, name);
   if (make_policy(name)->adapts()) return {needed, std::max(needed, half)};
-  tiny.memory.cap = needed;
-  const bool same_plan = need(tiny, schedule, name) <= needed;
-  return {same_plan ? needed : half};
+  Bytes cap = needed;
+  for (int attempt = 0; attempt < 8; ++attempt) {
+    tiny.memory.cap = cap;
+    const Bytes under_it = need(tiny, schedule, name);
+    if (under_it <= cap) return {cap};
+    cap = under_it;
+  }
+  return {std::max(cap, keep)};
 }
 
 /// What the serial reference found: losses of both iterations and the gradients of the second, in a fixed order.

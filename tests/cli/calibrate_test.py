@@ -49,6 +49,9 @@ class Calibrate(ProgramTest):
             self.assert_refused(outcome, 2, name, word)
             self.assertLess(outcome.seconds, 20)
 
+    def test_a_name_that_no_file_system_takes_is_refused_on_all_ranks(self):
+        self.assert_refused(self.calibrate("--output", "a" * 300 + ".toml"), 3, "too long")
+
     def test_help_names_the_command_and_its_options(self):
         self.assertIn("calibrate", self.execute([SPILLWAY, "--help"]).out)
         help_text = self.execute([SPILLWAY, "calibrate", "--help"]).out

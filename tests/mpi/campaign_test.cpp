@@ -46,6 +46,7 @@ class Subject {
     Watchdog watchdog(patience, who(policy));
     RunContext context = trial_.context();
     context.watchdog = &watchdog;
+    if (policy == "replay") context.replayed = shared_replay(trial_.run_case(), session());
     return PolicyRunner(context, policy).run();
   }
   PlainRun run(const PolicyOf& policies, const std::string& name) const {

@@ -54,7 +54,7 @@ class Replay(ProgramTest):
             "an iteration is missing": ([x for x in lines if x["iteration"] == 0], "no decision for iteration 1"),
             "no such tensor": (changed(experts, after={"recompute": ["fc3_input"]}), "fc3_input"),
             "no such treatment": (changed(experts, after={"compress": ["fc1_input"]}), "compress"),
-            "a rank beyond the job": (changed(experts, rank=9), "rank 9"),
+            "a rank beyond the job": (changed(experts, rank=9), '"rank" is 9'),
             "a number is text": (changed(experts, tiles_per_slice="many"), "not a decision"),
         }
         texts = {name: ("\n".join(map(json.dumps, entries)), word) for name, (entries, word) in wrong.items()}
@@ -66,6 +66,10 @@ class Replay(ProgramTest):
                 outcome = self.replay(text)
                 self.assert_refused(outcome, 2, word)
                 self.assertLess(outcome.seconds, 40)
+
+    def test_decisions_do_not_take_the_place_of_results(self):
+        outcome = self.start(policies("full"), arguments=("--decisions", self.scratch / "result.json"))
+        self.assert_refused(outcome, 2, "is a file of the results")
 
     def test_a_file_that_is_not_there_is_refused(self):
         outcome = self.start(policies("replay"), 'replay.file="/no/such/decisions.jsonl"')
@@ -97,6 +101,39 @@ class Cap(ProgramTest):
         below = self.run_under(least - 256)
         self.assert_infeasible(below)
         self.assertRegex(below.out, rf"needs {least} bytes, 256 more than memory\.cap = {least - 256} bytes")
+
+    def test_hindsight_is_infeasible_where_flexible_is(self):
+        outcome = self.start(policies("oracle", "hindsight"), "memory.cap=4096", "routing.peak=2", "training.iterations=2")
+        self.assertEqual(outcome.code, 0, outcome.out + outcome.err)
+        self.assertEqual([figure["line"] for figure in outcome.figures()], ["PROJECTED", "INFEASIBLE"], outcome.out)
+
+
+class Lossy(ProgramTest):
+    def test_quantizing_policies_and_decisions_are_compared_within_a_tolerance(self):
+        outcome = self.start("flexible.quantize=true", policies("oracle", "hindsight"), "training.iterations=2")
+        self.assertEqual(outcome.code, 0, outcome.out + outcome.err)
+        file = self.scratch / "decisions.jsonl"
+        outcome = self.start(policies("full"), "training.iterations=2", arguments=("--decisions", file))
+        self.assertEqual(outcome.code, 0, outcome.out + outcome.err)
+        lines = [json.loads(line) for line in file.read_text().splitlines()]
+        for line in lines:
+            if line["layer"] >= 0:
+                line["before"] = line["after"] = {"quantize": ["qkv"]}
+        file.write_text("\n".join(map(json.dumps, lines)))
+        outcome = self.start(policies("oracle", "replay"), f'replay.file="{file}"', "training.iterations=2")
+        self.assertEqual(outcome.code, 0, outcome.out + outcome.err)
+
+
+class Planners(ProgramTest):
+    def test_on_one_rank_and_on_small_stages_they_verify_themselves(self):
+        names = policies("unified", "adapipe", "kuai", "paged", "flexible")
+        alone = ["parallel.pipeline_parallel=1", "parallel.data_parallel=1", "parallel.expert_parallel=1",
+                 "routing.preset=balanced", "training.iterations=1"]
+        outcome = self.start(names, *alone, ranks=1)
+        self.assertEqual(outcome.code, 0, outcome.out + outcome.err)
+        outcome = self.start(names, "parallel.data_parallel=1", "parallel.expert_parallel=1", "model.num_hidden_layers=2",
+                             "model.hidden_size=33", "routing.preset=balanced", "training.iterations=1", ranks=2)
+        self.assertEqual(outcome.code, 0, outcome.out + outcome.err)
 
 
 if __name__ == "__main__":

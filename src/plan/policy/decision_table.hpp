@@ -19,6 +19,9 @@ class DecisionTable {
  public:
   using Key = std::array<std::int64_t, 3>;  ///< iteration, micro-batch, block of the stage
   void set(const Key& key, const Decision& decision) { decisions_[key] = decision; }
+  /// Whether some rank of the job quantizes, so that gradients are not exact.
+  bool quantizes() const { return quantizes_; }
+  void set_quantizes() { quantizes_ = true; }
   /// Null where nothing was decided.
   const Decision* find(const Key& key) const {
     const auto found = decisions_.find(key);
@@ -37,6 +40,7 @@ class DecisionTable {
 
  private:
   std::map<Key, Decision> decisions_;
+  bool quantizes_ = false;
 };
 
 }  // namespace spillway

@@ -9,9 +9,10 @@ namespace {
 
 class Replay final : public Policy {
  public:
-  explicit Replay(const PolicyOptions& options) : decisions_(options.decisions) {}
+  explicit Replay(const PolicyOptions& options) : decisions_(options.decisions), quantizes_(options.quantize) {}
 
   bool adapts() const override { return true; }
+  bool exact() const override { return !quantizes_ && (decisions_ == nullptr || !decisions_->quantizes()); }
   Mitigations decide(const Situation& s) override {
     const Decision* found = decisions_ == nullptr ? nullptr : decisions_->find({s.iteration, s.micro_batch, s.index});
     if (found == nullptr)
@@ -24,6 +25,7 @@ class Replay final : public Policy {
 
  private:
   std::shared_ptr<const DecisionTable> decisions_;
+  bool quantizes_;
 };
 
 }  // namespace

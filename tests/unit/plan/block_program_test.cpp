@@ -9,6 +9,7 @@
 
 #include "base/random.hpp"
 #include "one_block.hpp"
+#include "plan/policy/group_choice.hpp"
 
 namespace spillway {
 namespace {
@@ -316,6 +317,32 @@ TEST(BlockProgram, WeightsAtCombineMakeFullRecomputeRepeatTheCombine) {
   BlockContext c = moe_context();
   c.shape.inventory = Inventory::with_combine;
   EXPECT_EQ(all_to_alls(program("full", BlockKind::moe, c), c), 6);
+}
+
+/// The all-to-alls of a backward pass in their order, as every member of a group must issue them.
+std::string exchanges(const BlockProgram& p) {
+  std::string text;
+  for (const Instruction& i : p.backward)
+    if (i.action == Action::run && (i.op == Op::dispatch || i.op == Op::combine))
+      text += fmt::format("{}{} ", name(i.op), i.recompute ? " again" : "'");
+  return text;
+}
+
+TEST(BlockProgram, ExchangesAndTheirOrderFollowFromWhatTheGroupDecidesWhateverElseARankDoes) {
+  for (const auto& [kind, context] : all_blocks()) {
+    if (kind != BlockKind::moe) continue;
+    const std::vector<T> collective = members(collective_tensors(context));
+    for (std::uint64_t given_up = 0; given_up < std::uint64_t{1} << collective.size(); ++given_up) {
+      std::set<std::string> orders;
+      for (std::uint64_t seed = 0; seed < 200; ++seed) {
+        Mitigations m{random_set(seed), {}, {}, 0};
+        for (std::size_t i = 0; i < collective.size(); ++i)
+          m.set(collective[i], (given_up >> i & 1) != 0 ? Treatment::recompute : Treatment::keep);
+        orders.insert(exchanges(compile(kind, context, m)));
+      }
+      EXPECT_EQ(orders.size(), 1u) << *orders.begin() << "| " << *orders.rbegin();
+    }
+  }
 }
 
 TEST(BlockProgram, GateFollowsTheRouterAndPrecedesTheDispatch) {

@@ -75,7 +75,8 @@ std::string lines_of(const StepPlan& plan, int rank = 0) {
   return text;
 }
 
-const Grid grid(GridOptions{1, 2, 1, 2});
+/// Of as many iterations as the tests that read parts of a file need: none.
+const ReplayScope scope{Grid(GridOptions{1, 2, 1, 2}), 0, micro_batches, {4}};
 
 TEST(DecisionRecord, EveryDecisionOfAnIterationIsRecordedInOrder) {
   Various policy;
@@ -111,7 +112,7 @@ TEST(DecisionRecord, ReplayingWhatWasRecordedRunsTheSamePrograms) {
   StepPlan plan(one_stage(), policy);
   run(plan);
   PolicyOptions options;
-  options.decisions = std::make_shared<DecisionTable>(read_decisions(lines_of(plan), "memory", grid, 0));
+  options.decisions = std::make_shared<DecisionTable>(read_decisions(lines_of(plan), "memory", scope, 0));
   const auto replay = make_policy("replay", options);
   StepPlan again(one_stage(), *replay);
   run(again);
@@ -127,14 +128,14 @@ TEST(DecisionRecord, ReadsTheDecisionsOfOneRankOnly) {
   Various policy;
   StepPlan plan(one_stage(), policy);
   run(plan);
-  const DecisionTable table = read_decisions(lines_of(plan, 1), "memory", grid, 0);
+  const DecisionTable table = read_decisions(lines_of(plan, 1), "memory", scope, 0);
   EXPECT_EQ(table.find({4, 0, 2}), nullptr);
-  EXPECT_NE(read_decisions(lines_of(plan, 1) + "\n" + lines_of(plan, 0), "memory", grid, 0).find({4, 0, 2}), nullptr);
+  EXPECT_NE(read_decisions(lines_of(plan, 1) + "\n" + lines_of(plan, 0), "memory", scope, 0).find({4, 0, 2}), nullptr);
 }
 
-std::string refusal(const std::string& text) {
+std::string refusal(const std::string& text, const ReplayScope& asked = scope) {
   try {
-    read_decisions(text, "decisions.jsonl", grid, 0);
+    read_decisions(text, "decisions.jsonl", asked, 0);
   } catch (const InputError& error) {
     return error.what();
   }
@@ -153,10 +154,20 @@ TEST(DecisionRecord, RefusesWhatCannotBeReadAndNamesTheLine) {
   EXPECT_THAT(refusal(line(0, R"({"offload": ["qvk"]})")), HasSubstr("no tensor \"qvk\"; nearest: "));
   EXPECT_THAT(refusal(line(0, R"({"offload": ["qvk"]})")), HasSubstr("qkv"));
   EXPECT_THAT(refusal(line(0, R"({"offlaod": ["qkv"]})")), HasSubstr("no treatment \"offlaod\""));
-  EXPECT_THAT(refusal(line(2, "{}")), HasSubstr("rank 2 of a job of 2"));
-  EXPECT_THAT(refusal(line(0, "{}", -1)), HasSubstr("tiles_per_slice = -1"));
+  EXPECT_THAT(refusal(line(2, "{}")), HasSubstr("\"rank\" is 2: expected a whole number, 0 to 1"));
+  EXPECT_THAT(refusal(line(0, "{}", -1)), HasSubstr("\"tiles_per_slice\" is -1"));
   EXPECT_THAT(refusal(line(0, "{}") + line(1, "{}", 0, "keep")), HasSubstr("decisions.jsonl:2"));
   EXPECT_THAT(refusal("{\"rank\": 0}"), HasSubstr("decisions.jsonl:1"));
+  EXPECT_THAT(refusal(line(0, R"({"offload": ["qkv"], "recompute": ["qkv"]})")), HasSubstr("treats qkv twice"));
+  EXPECT_THAT(refusal(line(0, R"({"offload": "qkv"})")), HasSubstr("expected a list"));
+  EXPECT_THAT(refusal(line(0, "null")), HasSubstr("\"after\" is null"));
+}
+
+TEST(DecisionRecord, RefusesAFileThatLeavesADecisionOut) {
+  ReplayScope one = scope;
+  one.iterations = one.micro_batches = 1;
+  EXPECT_THAT(refusal(line(0, "{}") + line(1, "{}"), one),
+              HasSubstr("no decision for iteration 0, micro-batch 0, block 0 of rank 0"));
 }
 
 TEST(DecisionRecord, RefusesMembersOfAGroupThatWouldTakePartInDifferentCollectives) {
