@@ -13,9 +13,10 @@ setup:
 
 build: setup
 	@[ -e build/$(PRESET)/build.ninja ] || cmake --preset $(PRESET)
-	@cmake --build build/$(PRESET) -j $(JOBS)
+	@cmake --build build/$(PRESET) -j $(JOBS) $(if $(TARGET),--target $(TARGET))
 
 # The demo and the recorded loads; only their own files of the last time are replaced, not results in folders below.
+run: TARGET = spillway
 run: build
 	@rm -f $(foreach case,demo trace,$(addprefix results/local/$(case)/,result.json iterations.csv))
 	packaging/mpirun.sh $(RANKS) $(SPILLWAY) run inputs/runs/demo.toml --output results/local/demo

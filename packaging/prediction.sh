@@ -20,7 +20,7 @@ machine=$folder/machine.toml
       "$here/mpirun.sh" 2 "$spillway" run "$here/../inputs/runs/bench.toml" --set parallel.$layout --set machine="$machine" \
         --set training.iterations=5 --output "$folder/$repetition-$layout" >"$folder/run.txt"
       printf '\n%s, calibration %s:\n' "${layout//--set parallel./}" $repetition
-      sed -n "s/ (policy keep: / (/; s|$machine|the machine file|; /^prediction/p; /^FOM/p" "$folder/run.txt"
+      sed -n "/^prediction/p; /^FOM/p" "$folder/run.txt"
     done
   done
 } >"$file.new"

@@ -29,7 +29,7 @@ std::string feasibility(const Case& c) {
   std::string text;
   for (const std::string& policy : c.provisioning.policies)
     text +=
-        fmt::format("  {:<11} {}\n", policy, infeasibility(c, schedule, policy).value_or("fits at the planned load"));
+        fmt::format("  {:<15} {}\n", policy, infeasibility(c, schedule, policy).value_or("fits at the planned load"));
   return text;
 }
 

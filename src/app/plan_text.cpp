@@ -180,7 +180,7 @@ std::string summary(const PlanReport& r, const Unit& unit) {
       const int worst = policy.worst_stage(r.balance), ordinary = policy.ordinary_stage(r.balance);
       text += fmt::format("   stage {}: {:.3f}, stage {}: {:.3f}{}", worst, unit.of(policy.bytes(worst, r.balance)),
                           ordinary, unit.of(policy.bytes(ordinary, r.balance)),
-                          policy.no_forecast.empty() ? "" : " at least");
+                          policy.no_forecast.empty() ? "" : " at least, at any load");
     }
     text += '\n';
   }

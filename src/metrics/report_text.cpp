@@ -72,10 +72,11 @@ std::string prediction_line(const Report& report, const std::vector<Evaluation>&
   const PolicyRun& run = report.runs[worst];
   const auto& [predicted, spent] = run.ranks.front().predicted.value();
   return fmt::format(
-      "prediction: seconds of an iteration {:+.1f} % (policy {}: {:.4g} s by the machine file, {:.4g} s {}), peak "
-      "activation bytes {:+.1f} %: worst policies\n",
-      100 * *evaluations[worst].job.predicted_seconds_error, run.policy, predicted.value, spent.value,
-      report.virtual_clock ? "on the virtual clock" : "measured", 100 * bytes);
+      "prediction, worst policy {}: {:.4g} s per iteration by the machine file, {:.4g} s {} ({:+.1f} %); peak "
+      "activation "
+      "bytes {:+.1f} %\n",
+      run.policy, predicted.value, spent.value, report.virtual_clock ? "on the virtual clock" : "measured",
+      100 * *evaluations[worst].job.predicted_seconds_error, 100 * bytes);
 }
 
 }  // namespace
@@ -100,7 +101,10 @@ std::string report_text(const Report& report, const std::vector<Evaluation>& eva
   for (std::size_t i = 0; i < evaluations.size(); ++i) text += table_line(report.runs[i], evaluations[i], width);
   text += fmt::format("\nMFU: causal convention, of {:g} FLOP/s per rank ({}); restart-eq.: lost seconds / {:g} s\n",
                       report.facts.peak_flops, report.facts.peak_source, report.facts.restart_seconds.value);
-  text += prediction_line(report, evaluations) + "\n";
+  text += prediction_line(report, evaluations);
+  if (report.environment.contains("warnings"))
+    for (const auto& warning : report.environment["warnings"]) text += "warning: " + warning.get<std::string>() + "\n";
+  text += "\n";
   std::vector<MarginReference> references;
   for (std::size_t i = 0; i < evaluations.size() && report.virtual_clock; ++i)
     if (evaluations[i].fom) references.push_back({report.runs[i].policy, evaluations[i].fom->tokens_per_second});

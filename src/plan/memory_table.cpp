@@ -117,7 +117,7 @@ MemoryTable memory_table(const MemorySetup& setup, std::span<const PolicyEntry> 
     PolicyPeaks peaks{entry, policy->obeys_cap(), policy->adapts(), follows_load(*policy), {}, {}};
     const bool asked = std::find(setup.asked.begin(), setup.asked.end(), entry.name) != setup.asked.end();
     if (setup.chunks > 1 && (policy->adapts() || policy->plans_for_load()))
-      peaks.no_forecast = "decides by what a stage holds, for stages of one chunk so far";
+      peaks.no_forecast = "not forecast for interleaved stages yet";
     else if (peaks.follows_load && !asked)
       peaks.no_forecast = "decides when the load is known, and was not asked";
     for (int stage = 0; stage < setup.stage.grid.pipeline_parallel; ++stage)

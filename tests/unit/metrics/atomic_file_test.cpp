@@ -117,7 +117,7 @@ TEST_F(AtomicFile, FullDiskKeepsTheEarlierFile) {
 
 TEST_F(AtomicFile, TargetThatIsAFolderIsRefusedAndLeavesNoTemporary) {
   fs::create_directories(folder_ / "result.json" / "inner");
-  EXPECT_THAT(message(folder_ / "result.json", "x"), HasSubstr("rename of the temporary file failed"));
+  EXPECT_THAT(message(folder_ / "result.json", "x"), HasSubstr("it is no file"));
   EXPECT_EQ(files(), 1u);
 }
 

@@ -226,9 +226,12 @@ TEST(Text, NamesThePolicyWhoseSecondsWerePredictedWorst) {
     for (RankRecord& rank : run.ranks) rank.predicted = PredictedSeconds{Seconds(worst ? 3 : 5), Seconds(4)};
   }
   report.virtual_clock = false;
-  EXPECT_THAT(text_of(report), HasSubstr("prediction: seconds of an iteration +25.0 % (policy oracle: 5 s by"));
+  EXPECT_THAT(text_of(report),
+              HasSubstr(
+                  "prediction, worst policy oracle: 5 s per iteration by the machine file, 4 s measured (+25.0 %)"));
   for (RankRecord& rank : report.runs[1].ranks) rank.predicted = PredictedSeconds{Seconds(2), Seconds(4)};
-  EXPECT_THAT(text_of(report), HasSubstr("-50.0 % (policy selective: 2 s by the machine file, 4 s measured), peak"));
+  EXPECT_THAT(text_of(report),
+              HasSubstr("worst policy selective: 2 s per iteration by the machine file, 4 s measured (-50.0 %); peak"));
 }
 
 TEST(Csv, HasOneRowPerPolicyAndIterationWithAsManyCellsAsTheHeader) {
