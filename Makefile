@@ -5,19 +5,23 @@ SPILLWAY = build/$(PRESET)/src/spillway
 JOBS ?= $(shell nproc)
 SOURCES = $(shell git ls-files --cached --others --exclude-standard 'src/*.[ch]pp' 'tests/*.[ch]pp')
 
-.PHONY: run test test-long bench format lint clean setup build
+.PHONY: run test test-long bench format lint clean setup configured program build
 .DEFAULT_GOAL := build
 
 setup:
 	@packaging/setup.sh
 
-build: setup
+configured: setup
 	@[ -e build/$(PRESET)/build.ninja ] || cmake --preset $(PRESET)
-	@cmake --build build/$(PRESET) -j $(JOBS) $(if $(TARGET),--target $(TARGET))
+
+program: configured
+	@cmake --build build/$(PRESET) -j $(JOBS) --target spillway
+
+build: configured
+	@cmake --build build/$(PRESET) -j $(JOBS)
 
 # The demo and the recorded loads; only their own files of the last time are replaced, not results in folders below.
-run: TARGET = spillway
-run: build
+run: program
 	@rm -f $(foreach case,demo trace,$(addprefix results/local/$(case)/,result.json iterations.csv))
 	packaging/mpirun.sh $(RANKS) $(SPILLWAY) run inputs/runs/demo.toml --output results/local/demo
 	packaging/mpirun.sh $(RANKS) $(SPILLWAY) run inputs/runs/trace.toml --output results/local/trace

@@ -25,7 +25,7 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LES
   target_compile_options(spillway_flags INTERFACE -fno-tree-slp-vectorize)
 endif()
 if(SPILLWAY_SANITIZE)
-  # Checks for null and misaligned pointers double the time to compile; an access to null is a fault either way.
+  # Checks of pointers and virtual tables double the time to compile: null is a fault either way, tests check alignment.
   target_compile_options(spillway_flags INTERFACE -fsanitize=${SPILLWAY_SANITIZE} -fno-omit-frame-pointer
                          -fno-sanitize=null,alignment,vptr -fno-sanitize-recover=all)
   target_link_options(spillway_flags INTERFACE -fsanitize=${SPILLWAY_SANITIZE})

@@ -5,7 +5,7 @@
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 spillway=${1:?usage: prediction.sh SPILLWAY FILE}; file=${2:?usage: prediction.sh SPILLWAY FILE}
-folder=$(mktemp -d); trap 'rm -rf "$folder"' EXIT
+folder=$(mktemp -d); trap 'rm -rf "$folder" "$file.new"' EXIT
 machine=$folder/machine.toml
 
 {

@@ -10,16 +10,18 @@ namespace spillway::app {
 namespace {
 
 /// Nothing is overwritten, and no run is lost for want of a folder.
-void check_decisions_file(const std::filesystem::path& file) {
+void check_decisions_file(const RunRequest& request) {
+  namespace fs = std::filesystem;
+  const fs::path file = request.decisions;
   if (file.empty()) return;
-  const std::string name = file.filename().string();
-  require_input(name != "result.json" && name != "iterations.csv" && name != "rank_iterations.csv",
-                "--decisions {}: {} is a file of the results; name another", file.string(), name);
-  require_input(!std::filesystem::exists(file), "--decisions {}: the file exists; name another or move it away",
+  require_input(!fs::exists(file), "--decisions {}: the file exists; name another or move it away", file.string());
+  const fs::path folder = file.has_parent_path() ? file.parent_path() : ".";
+  require_input(fs::is_directory(folder), "--decisions {}: there is no folder {}", file.string(), folder.string());
+  const bool among_results =
+      !request.output.empty() && fs::weakly_canonical(folder) == fs::weakly_canonical(request.output);
+  require_input(!among_results || (file.extension() != ".json" && file.extension() != ".csv"),
+                "--decisions {}: in the result folder, .json and .csv are the results' own; name it .jsonl, say",
                 file.string());
-  const auto folder = file.has_parent_path() ? file.parent_path() : ".";
-  require_input(std::filesystem::is_directory(folder), "--decisions {}: there is no folder {}", file.string(),
-                folder.string());
 }
 
 }  // namespace
@@ -31,7 +33,7 @@ Resolution resolve(const RunRequest& request, const LaunchFacts& facts) {
     if (c.model.moe_layers() > 0) make_routing_source(c.routing, routing_problem(c));  // refuses what cannot be met
     Resolution resolution{ExitCode::valid, canonical_text(c), ""};
     if (!request.output.empty()) check_output_folder(request.output);
-    check_decisions_file(request.decisions);
+    check_decisions_file(request);
     if (!request.validate_only) {
       resolution.folder = request.output.empty() ? default_output_folder(c.name).string() : request.output;
       create_output_folder(resolution.folder);

@@ -73,7 +73,9 @@ void flush_folder(const std::filesystem::path& path) {
 }  // namespace
 
 void write_atomically(const std::filesystem::path& path, std::string_view text) {
-  if (std::filesystem::exists(path) && !std::filesystem::is_regular_file(path))
+  std::error_code unknown;  // what cannot be looked at cannot be written either, and says so there
+  const auto status = std::filesystem::status(path, unknown);
+  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status))
     throw EnvironmentError(fmt::format("cannot write {}: it is no file; name another", path.string()));
   {
     TemporaryFile file(path);

@@ -57,7 +57,7 @@ std::string table_line(const PolicyRun& run, const Evaluation& evaluation, std::
                      s.restart_equivalent_cost ? fmt::format("{:.3f}", *s.restart_equivalent_cost) : "-");
 }
 
-/// How far the cost model was off, of the policy whose seconds it missed most.
+/// How far the cost model was off: seconds of the policy it missed most, bytes of any.
 std::string prediction_line(const Report& report, const std::vector<Evaluation>& evaluations) {
   std::size_t worst = evaluations.size();
   double most = -1, bytes = 0;

@@ -74,6 +74,19 @@ Collectives collectives(const Decision& d) {
   return {d.after.tiles_per_slice, again.bits()};
 }
 
+using Covered = std::set<std::array<std::int64_t, 4>>;  // [rank, iteration, micro-batch, block]
+
+void require_all(const Covered& covered, const ReplayScope& scope, const std::string& file) {
+  for (int r = 0; r < scope.grid.ranks(); ++r)
+    for (std::int64_t i = 0; i < scope.iterations; ++i)
+      for (std::int64_t mb = 0; mb < scope.micro_batches; ++mb)
+        for (std::int64_t b = 0; b < scope.blocks[static_cast<std::size_t>(scope.grid.coordinates(r).pipeline)]; ++b)
+          require_input(covered.contains({r, i, mb, b}),
+                        "{}: no decision for iteration {}, micro-batch {}, block {} of rank {}; export them all with "
+                        "--decisions",
+                        file, i, mb, b, r);
+}
+
 }  // namespace
 
 std::vector<DecisionRecord> record_decisions(const StepPlan& plan, std::int64_t iteration) {
@@ -127,7 +140,7 @@ DecisionTable read_decisions(const std::string& text, const std::string& file, c
   constexpr std::int64_t any = std::int64_t{1} << 62;
   DecisionTable table;
   std::map<std::array<std::int64_t, 5>, Collectives> agreed;  // by [iteration, stage, replica, micro-batch, block]
-  std::set<std::array<std::int64_t, 4>> covered;              // [rank, iteration, micro-batch, block]
+  Covered covered;
   std::istringstream lines(text);
   std::string line, first_policy;
   for (std::int64_t number = 1; std::getline(lines, line); ++number) {
@@ -159,14 +172,7 @@ DecisionTable read_decisions(const std::string& text, const std::string& file, c
       throw InputError(fmt::format("{}:{}: not a decision: {}", file, number, error.what()));
     }
   }
-  for (int r = 0; r < scope.grid.ranks(); ++r)
-    for (std::int64_t i = 0; i < scope.iterations; ++i)
-      for (std::int64_t mb = 0; mb < scope.micro_batches; ++mb)
-        for (std::int64_t b = 0; b < scope.blocks[static_cast<std::size_t>(scope.grid.coordinates(r).pipeline)]; ++b)
-          require_input(covered.contains({r, i, mb, b}),
-                        "{}: no decision for iteration {}, micro-batch {}, block {} of rank {}; export them all with "
-                        "--decisions",
-                        file, i, mb, b, r);
+  require_all(covered, scope, file);
   return table;
 }
 

@@ -3,13 +3,11 @@
 #include <algorithm>
 
 #include "base/error.hpp"
-#include "run/policy_run.hpp"
-#include "workload/shape/quantized.hpp"
+#include "run/projected_rank.hpp"
 
 namespace spillway {
 namespace {
 
-constexpr Bytes no_cap{std::int64_t{1} << 60};
 /// Members add so many numbers to their rows per expert at the gate.
 constexpr std::int64_t offer_numbers = 7;
 
@@ -23,157 +21,7 @@ Around around(const Instruction& i, const BlockContext& c) {
   return forward ? Around{reorders, sliced} : Around{sliced, reorders};
 }
 
-device::Work work_of(Flops flops, Bytes bytes) { return {flops, bytes}; }
-
 }  // namespace
-
-const GateTable& LoadSource::table(std::int64_t iteration, int rank, const StageBlock& block, int micro_batch) {
-  if (iteration != iteration_) tables_.clear();
-  iteration_ = iteration;
-  const Coordinates here = grid_.coordinates(rank);
-  const auto [at, is_new] = tables_.try_emplace({block.layer, micro_batch, here.expert_replica});
-  GateTable& t = at->second;
-  if (!is_new) return t;
-  const std::int64_t experts = case_.model.num_experts, size = case_.training.micro_batch_size;
-  t = {std::vector<std::int64_t>(static_cast<std::size_t>(grid_.expert() * experts)), grid_.expert(), experts};
-  std::vector<std::int32_t> rows(static_cast<std::size_t>(experts));
-  for (int member = 0; member < grid_.expert(); ++member) {
-    const int data = grid_.coordinates(grid_.expert_rank(here.pipeline, here.expert_replica, member)).data;
-    for (std::int64_t j = 0; j < size; ++j) {
-      const std::int64_t sequence = (std::int64_t{micro_batch} * grid_.data() + data) * size + j;
-      routing_.rows_per_expert({iteration, block.layer, sequence}, rows);
-      for (std::int64_t e = 0; e < experts; ++e)
-        t.rows[static_cast<std::size_t>(member * experts + e)] += rows[static_cast<std::size_t>(e)];
-    }
-  }
-  return t;
-}
-
-struct Projection::Rank {
-  Rank(const Setup& s, int number, std::unique_ptr<Policy> chosen)
-      : rank(number),
-        here(Grid(s.run_case.grid).coordinates(number)),
-        policy(std::move(chosen)),
-        plan(with_cap(step_setup(s.run_case, s.schedule, here.pipeline, s.run_case.provisioning.margin)), *policy),
-        clock(&s.time),
-        timer(clock, stream),
-        arena(memory(s, plan.limits().cap)),
-        host(memory(s, s.run_case.memory.host_cap)),
-        copies(clock, false),
-        store({arena, s.run_case.machine.shared_memory ? arena : host, copies, clock},
-              static_cast<int>(s.run_case.training.micro_batches), static_cast<int>(plan.blocks().size())) {
-    add_static(s.run_case.model.bytes_per_element);
-    for (const StageBlock& b : plan.blocks()) {
-      tables[0].push_back(operator_table(b.kind, b.context));
-      tables[1].push_back(operator_table(b.kind, b.context, true));
-    }
-  }
-  StepPlan::Setup with_cap(StepPlan::Setup setup) const {
-    if (!policy->obeys_cap()) setup.limits.cap = no_cap;
-    return setup;
-  }
-  static device::ArenaOptions memory(const Setup& s, Bytes cap) {
-    return {cap, s.run_case.memory.alignment, Bytes(std::int64_t{1} << 40), false};
-  }
-  /// Static memory takes its place in the arena, untouched.
-  void add_static(std::int64_t element) {
-    for (const GroupElements& group : plan.elements()) {
-      if (group.elements == 0) continue;
-      const StaticBytes bytes = static_bytes(group.padded(), element, group.shards);
-      const Bytes half(bytes.optimizer.value / 2);
-      for (const auto& [category, size] :
-           {std::pair(Category::parameters, bytes.parameters), std::pair(Category::gradients, bytes.gradients),
-            std::pair(Category::optimizer, half), std::pair(Category::optimizer, bytes.optimizer - half)})
-        completed = arena.allocate(category, size) != nullptr && completed;
-    }
-  }
-
-  const StageBlock& block(const Item& item) const { return plan.blocks()[static_cast<std::size_t>(item.block)]; }
-  const OperatorRow& row(const Item& item, const Instruction& i) const {
-    const bool sliced = i.slice >= 0 || i.op == Op::sum_slices;
-    const auto& of_block = tables[sliced ? 1 : 0][static_cast<std::size_t>(item.block)];
-    return *std::find_if(of_block.begin(), of_block.end(), [&i](const OperatorRow& r) { return r.op == i.op; });
-  }
-  bool allocate(const Item& item, Tensor t, const ExpertRows& rows) {
-    const BlockContext& c = block(item).context;
-    return store.allocate({item.micro_batch, item.block, t}, extent(t, c, rows), category(t, c));
-  }
-  /// Copies, casts and drops. False when memory does not suffice.
-  bool move(const Item& item, const Instruction& i);
-  /// When the inputs of an operator's pass are there.
-  Seconds inputs(const Item& item, const Pass& pass);
-  Seconds compute(Seconds ready, device::Work work) {
-    return timer.compute(ready, [&] { stream.charge(work); });
-  }
-
-  void lose(std::string_view operator_name) { event = OutOfMemory{rank, clock.now(), std::string(operator_name)}; }
-
-  int rank;
-  Coordinates here;
-  std::unique_ptr<Policy> policy;
-  StepPlan plan;
-  device::Stream stream;
-  device::Clock clock;
-  LaneTimer timer;
-  device::Arena arena, host;
-  device::CopyEngine copies;
-  device::ActivationStore store;
-  std::array<std::vector<std::vector<OperatorRow>>, 2> tables;  // whole, in slices: per block
-  bool completed = true;
-  // at a meeting
-  std::unique_ptr<RankProcess> process;
-  bool arrived = false;
-  const GateTable* table = nullptr;
-  std::optional<OutOfMemory> event;
-  std::vector<std::pair<int, double>> gate_loads;  // (micro-batch, max over mean rows)
-  Offer offer;
-  std::vector<Offer> offers;
-  device::Interval interval{};
-};
-
-bool Projection::Rank::move(const Item& item, const Instruction& i) {
-  const device::TensorKey key{item.micro_batch, item.block, i.subject};
-  const BlockContext& c = block(item).context;
-  const Category where = category(i.subject, c);
-  const auto cast = [&] {
-    timer.set_mitigation(true);
-    timer.set_copied(store.copied(key), store.ready(key));
-    const std::int64_t elements = store.elements(key);
-    store.set_ready(key, compute(store.ready(key), work_of({}, Bytes(elements * 4) + quantized_bytes(elements))));
-  };
-  switch (i.action) {
-    case Action::offload:
-      return store.offload(key, where);
-    case Action::reload:
-      return store.reload(key, where);
-    case Action::quantize:
-      if (!store.allocate_small(key, where)) return false;
-      cast();
-      store.release(key);
-      return true;
-    case Action::dequantize:
-      if (!store.allocate_again(key, where)) return false;
-      cast();
-      store.release_small(key);
-      return true;
-    default:
-      for (const Tensor t : i.release) store.release({item.micro_batch, item.block, t});
-      return true;
-  }
-}
-
-Seconds Projection::Rank::inputs(const Item& item, const Pass& pass) {
-  Seconds copied, otherwise;
-  for (const auto* list : {&pass.reads, &pass.writes, &pass.scratch})
-    for (const Tensor t : *list) {
-      const device::TensorKey key{item.micro_batch, item.block, t};
-      if (!store.holds(key)) continue;
-      copied = std::max(copied, store.copied(key));
-      if (store.copied(key) < store.ready(key)) otherwise = std::max(otherwise, store.ready(key));
-    }
-  timer.set_copied(copied, otherwise);
-  return std::max(copied, otherwise);
-}
 
 Projection::Projection(Setup setup, const PolicyOf& policy_of)
     : setup_(std::move(setup)), grid_(setup_.run_case.grid), loads_(setup_.run_case, setup_.routing) {
@@ -269,12 +117,12 @@ RankProcess Projection::process(Rank& r, std::int64_t iteration) {
         r.timer.waits_for(LaneTimer::Waits::collective);
       } else if (exchanges) {
         const Around a = around(i, context);
-        if (a.before) end = r.compute(end, work_of(work.flops, work.bytes));
+        if (a.before) end = r.compute(end, {work.flops, work.bytes});
         co_yield Meeting{Kind::expert_exchange, r.clock.network_start(end), work.received, 0, 0};
         end = r.timer.all_to_all(r.interval);
-        if (a.after) end = r.compute(end, work_of({}, work.bytes_after_message));
+        if (a.after) end = r.compute(end, {{}, work.bytes_after_message});
       } else {
-        end = r.compute(ready, work_of(work.flops, work.bytes + work.bytes_after_message));
+        end = r.compute(ready, {work.flops, work.bytes + work.bytes_after_message});
       }
       for (const Tensor t : pass.writes) r.store.set_ready({mb, item.block, t}, end);
       for (const Tensor t : i.release) r.store.release({mb, item.block, t});
@@ -295,7 +143,7 @@ RankProcess Projection::process(Rank& r, std::int64_t iteration) {
       const std::int64_t bytes = std::min(piece, length - at) * 4;
       co_yield Meeting{kind, r.clock.network_start(ready), Bytes(sharers * bytes), 0, 0};
       r.timer.waits_for(LaneTimer::Waits::collective);
-      ready = r.compute(r.interval.end, work_of({}, Bytes(2 * bytes + (sharers - 1) * 3 * bytes)));
+      ready = r.compute(r.interval.end, {{}, Bytes(2 * bytes + (sharers - 1) * 3 * bytes)});
     }
   }
   for (int g = 0; g < static_cast<int>(parameter_group_count); ++g) {
@@ -303,7 +151,7 @@ RankProcess Projection::process(Rank& r, std::int64_t iteration) {
     const Kind kind = g == 0 ? Kind::dense_gradients : Kind::expert_gradients;
     const std::int64_t length = group.shard(), sharers = group.shards;
     if (length == 0) continue;
-    Seconds ready = r.compute(Seconds(0), work_of({}, Bytes(7 * 4 * length)));
+    Seconds ready = r.compute(Seconds(0), {{}, Bytes(7 * 4 * length)});
     if (sharers == 1) continue;
     for (std::int64_t at = 0; at < length; at += reduction_piece) {
       co_yield Meeting{kind, r.clock.network_start(ready), Bytes(sharers * std::min(reduction_piece, length - at) * 4),
@@ -315,7 +163,7 @@ RankProcess Projection::process(Rank& r, std::int64_t iteration) {
 }
 
 void Projection::clear_gradients(Rank& r) {
-  for (const GroupElements& group : r.plan.elements()) r.compute(Seconds(0), work_of({}, Bytes(group.padded() * 4)));
+  for (const GroupElements& group : r.plan.elements()) r.compute(Seconds(0), {{}, Bytes(group.padded() * 4)});
 }
 
 std::vector<int> Projection::members(const Rank& r, Meeting::Kind kind) const {

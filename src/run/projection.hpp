@@ -8,10 +8,11 @@
 #include <utility>
 #include <vector>
 
-#include "device/activation_store.hpp"
+#include "device/clock.hpp"
+#include "metrics/step_record.hpp"
 #include "plan/step_plan.hpp"
 #include "run/case.hpp"
-#include "run/lane_timer.hpp"
+#include "run/load_source.hpp"
 
 namespace spillway {
 
@@ -64,20 +65,7 @@ class RankProcess {
   std::coroutine_handle<promise_type> handle_;
 };
 
-/// Rows per expert that every rank sends, for one (iteration, layer, micro-batch); the last iteration's are remembered.
-class LoadSource {
- public:
-  LoadSource(const Case& c, const RoutingSource& routing) : case_(c), grid_(c.grid), routing_(routing) {}
-  /// The gate table of the expert group of `rank`.
-  const GateTable& table(std::int64_t iteration, int rank, const StageBlock& block, int micro_batch);
-
- private:
-  const Case& case_;
-  Grid grid_;
-  const RoutingSource& routing_;
-  std::int64_t iteration_ = -1;
-  std::map<std::array<int, 3>, GateTable> tables_;  ///< by [layer, micro-batch, expert replica]
-};
+struct ProjectedRank;
 
 class Projection {
  public:
@@ -100,7 +88,7 @@ class Projection {
   const ByteLedger& ledger(int rank) const;
 
  private:
-  struct Rank;
+  using Rank = ProjectedRank;
   RankProcess process(Rank& rank, std::int64_t iteration);
   void clear_gradients(Rank& rank);
   bool ready_to_go_on(Rank& rank);

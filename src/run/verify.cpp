@@ -98,14 +98,12 @@ std::vector<Bytes> tight_caps(Case tiny, const Schedule& schedule, std::string_v
   tiny.memory.cap = half;
   const Bytes needed = need(tiny, schedule, name);
   if (make_policy(name)->adapts()) return {needed, std::max(needed, half)};
-  Bytes cap = needed;
-  for (int attempt = 0; attempt < 8; ++attempt) {
+  for (Bytes cap = needed;;) {  // ends: caps grow, and each is what one of finitely many plans needs
     tiny.memory.cap = cap;
     const Bytes under_it = need(tiny, schedule, name);
     if (under_it <= cap) return {cap};
     cap = under_it;
   }
-  return {std::max(cap, keep)};
 }
 
 /// What the serial reference found: losses of both iterations and the gradients of the second, in a fixed order.

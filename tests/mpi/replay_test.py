@@ -68,8 +68,11 @@ class Replay(ProgramTest):
                 self.assertLess(outcome.seconds, 40)
 
     def test_decisions_do_not_take_the_place_of_results(self):
-        outcome = self.start(policies("full"), arguments=("--decisions", self.scratch / "result.json"))
-        self.assert_refused(outcome, 2, "is a file of the results")
+        folder = self.scratch / "results"
+        folder.mkdir()
+        outcome = self.start(policies("full"), arguments=("--decisions", folder / "result.json"), folder=folder)
+        self.assert_refused(outcome, 2, "the results' own")
+        self.assertEqual(list(folder.iterdir()), [])
 
     def test_a_file_that_is_not_there_is_refused(self):
         outcome = self.start(policies("replay"), 'replay.file="/no/such/decisions.jsonl"')

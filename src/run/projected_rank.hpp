@@ -1,0 +1,59 @@
+#pragma once
+// What one rank of a projection has: its plan, books, clock and lanes, as the executor has them, without data.
+#include <algorithm>
+#include <optional>
+
+#include "device/activation_store.hpp"
+#include "run/lane_timer.hpp"
+#include "run/projection.hpp"
+
+namespace spillway {
+
+struct ProjectedRank {
+  ProjectedRank(const Projection::Setup& setup, int rank, std::unique_ptr<Policy> policy);
+  ProjectedRank(const ProjectedRank&) = delete;
+  ProjectedRank& operator=(const ProjectedRank&) = delete;
+
+  const StageBlock& block(const Item& item) const { return plan.blocks()[static_cast<std::size_t>(item.block)]; }
+  const OperatorRow& row(const Item& item, const Instruction& i) const {
+    const bool sliced = i.slice >= 0 || i.op == Op::sum_slices;
+    const auto& of_block = tables[sliced ? 1 : 0][static_cast<std::size_t>(item.block)];
+    return *std::find_if(of_block.begin(), of_block.end(), [&i](const OperatorRow& r) { return r.op == i.op; });
+  }
+  bool allocate(const Item& item, Tensor t, const ExpertRows& rows) {
+    const BlockContext& c = block(item).context;
+    return store.allocate({item.micro_batch, item.block, t}, extent(t, c, rows), category(t, c));
+  }
+  /// Copies, casts and drops. False when memory does not suffice.
+  bool move(const Item& item, const Instruction& i);
+  /// When the inputs of an operator's pass are there.
+  Seconds inputs(const Item& item, const Pass& pass);
+  Seconds compute(Seconds ready, device::Work work) {
+    return timer.compute(ready, [&] { stream.charge(work); });
+  }
+
+  void lose(std::string_view operator_name) { event = OutOfMemory{rank, clock.now(), std::string(operator_name)}; }
+
+  int rank;
+  Coordinates here;
+  std::unique_ptr<Policy> policy;
+  StepPlan plan;
+  device::Stream stream;
+  device::Clock clock;
+  LaneTimer timer;
+  device::Arena arena, host;
+  device::CopyEngine copies;
+  device::ActivationStore store;
+  std::array<std::vector<std::vector<OperatorRow>>, 2> tables;  // whole, in slices: per block
+  // at a meeting
+  std::unique_ptr<RankProcess> process;
+  bool arrived = false;
+  const GateTable* table = nullptr;
+  std::optional<OutOfMemory> event;
+  std::vector<std::pair<int, double>> gate_loads;  // (micro-batch, max over mean rows)
+  Offer offer;
+  std::vector<Offer> offers;
+  device::Interval interval{};
+};
+
+}  // namespace spillway
