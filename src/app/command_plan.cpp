@@ -19,8 +19,17 @@ struct PlanRequest {
   CaseSource source;
   std::string model;  ///< a config.json of Hugging Face; empty: the case's model
   bool choices = false;
+  bool schedule = false;
   std::string json;  ///< file for the facts as JSON; "-": standard output, instead of the tables
 };
+
+/// The order of work of every stage, a line each.
+std::string schedule_text(const Schedule& schedule) {
+  std::string text = "\norder of work (F: forward, B: backward; micro-batch, and chunk where a stage has several)\n";
+  for (std::size_t stage = 0; stage < schedule.size(); ++stage)
+    text += fmt::format("  stage {}: {}\n", stage, to_text(schedule[stage]));
+  return text;
+}
 
 /// The workload has no part in a plan; what a run would refuse of it is said all the same.
 void check_workload(const Case& c, std::vector<std::string>& warnings) {
@@ -49,6 +58,7 @@ ExitCode plan(const PlanRequest& request) {
   const std::string json =
       request.json.empty() ? "" : plan_json(report).dump(1, ' ', false, Json::error_handler_t::replace) + '\n';
   fmt::print("{}", request.json == "-" ? json : plan_text(report));
+  if (request.schedule && request.json != "-") fmt::print("{}", schedule_text(pipeline_schedule(c)));
   std::fflush(stdout);
   if (!json.empty() && request.json != "-") write_atomically(request.json, json);
   return ExitCode::valid;
@@ -68,6 +78,7 @@ Action declare_plan(CLI::App& app) {
   app.add_flag("--choices", request->choices,
                "also ask those of the case's policies that decide when the load is known what they choose at several "
                "loads; takes seconds where expert groups are large");
+  app.add_flag("--schedule", request->schedule, "also print the order of work of every stage");
   app.add_option("--json", request->json, "also write everything as JSON; - for standard output instead of tables");
   app.get_option("--json")->type_name("FILE");
   app.footer(option_help);

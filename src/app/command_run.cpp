@@ -24,8 +24,7 @@ namespace {
 
 /// One line per policy: whether it fits at the load static policies plan for.
 std::string feasibility(const Case& c) {
-  const Schedule schedule =
-      one_forward_one_backward({c.grid.pipeline_parallel, static_cast<int>(c.training.micro_batches)});
+  const Schedule schedule = pipeline_schedule(c);
   std::string text;
   for (const std::string& policy : c.provisioning.policies)
     text +=
@@ -44,7 +43,7 @@ std::string describe(const Case& c) {
       "  iteration   {} tokens = {} sequences x {}; {} iterations, {} clock, machine {}\n"
       "{}",
       c.name, grid.ranks(), grid.pipeline(), grid.data(), grid.tensor(), grid.expert(), c.model.num_hidden_layers,
-      fmt::join(layers_of_stages(c), " + "), count_parameters(c.model).total(), count_active_parameters(c.model),
+      fmt::join(layers_of_pieces(c), " + "), count_parameters(c.model).total(), count_active_parameters(c.model),
       c.model_name, c.tokens_per_iteration(), c.global_batch(), c.training.sequence_length, c.training.iterations,
       words(c.clock)[static_cast<std::size_t>(c.clock)], c.machine.name, feasibility(c));
 }

@@ -117,11 +117,15 @@ void add_parallel(Rows rows) {
   add("expert_parallel", "ranks of an expert group; divides data_parallel x tensor_parallel and num_experts",
       &GridOptions::expert_parallel);
   rows.add("layers_per_stage",
-           {"layers", "layers of each stage, [4, 3]; empty: even, the first stages take the rest", count},
+           {"layers",
+            "of each stage, [4, 3], or of each chunk in the model's order; empty: even, the first take the rest",
+            count},
            &Case::layers_per_stage);
   rows.add("layers_per_virtual_stage",
-           {"layers", "of one model chunk of a stage, interleaved 1F1B; 0: no interleaving", count_or_none},
+           {"layers", "of one model chunk of a stage, instead of virtual_stages; 0: virtual_stages", count_or_none},
            &Case::layers_per_virtual_stage);
+  rows.add("virtual_stages", {"", "model chunks of every stage; above 1: interleaved", count}, &Case::virtual_stages);
+  rows.add("schedule", {"", "order of work on the stages: 1f1b or gpipe"}, &Case::schedule);
 }
 
 void add_training(Rows rows) {

@@ -11,10 +11,13 @@ Json or_null(const std::optional<T>& value) {
 
 Json layout_json(const PlanReport& r) {
   const Grid grid(r.planned->grid);
+  std::vector<std::int64_t> stages;
+  for (const StaticFacts& s : r.stages) stages.push_back(s.layers);
   return {{"ranks", grid.ranks()},
           {"expert_replicas", grid.expert_replicas()},
-          {"layers_of_stages", r.setup.stage.layers_of_stages},
-          {"chunks_per_stage", r.setup.chunks},
+          {"layers_of_stages", stages},
+          {"layers_of_pieces", r.setup.stage.layers_of_pieces},
+          {"chunks_per_stage", r.setup.stage.chunks()},
           {"micro_batches", r.setup.micro_batches},
           {"tokens_per_iteration", r.planned->tokens_per_iteration()}};
 }

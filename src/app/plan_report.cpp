@@ -8,13 +8,14 @@ namespace spillway::app {
 namespace {
 
 StaticFacts static_facts(const MemorySetup& setup, int stage) {
-  const RankElements elements = stage_layout(setup, stage).elements;
+  const StageLayout layout = stage_layout(setup, stage);
+  const RankElements& elements = layout.elements;
   ByteLedger ledger(setup.limits.alignment);
   add_static_memory(ledger, elements, setup.stage.shape.bytes_per_element);
   StaticFacts facts;
-  facts.layers = setup.stage.layers_of_stages[stage];
-  facts.live_pairs = peak_live_pairs(setup.schedule(), stage);
-  facts.live_micro_batches = peak_live_micro_batches(setup.schedule(), stage);
+  facts.layers = setup.stage.layers_of_stage(stage);
+  facts.live_pairs = peak_live(layout.order);
+  facts.live_micro_batches = static_cast<double>(facts.live_pairs) / setup.stage.chunks();
   facts.dense = elements[static_cast<int>(ParameterGroup::dense)].elements;
   facts.expert = elements[static_cast<int>(ParameterGroup::expert)].elements;
   facts.parameters = ledger.live(Category::parameters);
@@ -63,12 +64,11 @@ LayerPlace typical_layer(const MemorySetup& setup) {
   LayerPlace first;
   for (int stage = 0; stage < setup.stage.grid.pipeline_parallel; ++stage) {
     const StageLayout layout = stage_layout(setup, stage);
-    for (int chunk = 0; chunk < setup.chunks; ++chunk)
-      for (int b = 0; b < static_cast<int>(layout.chunks[chunk].size()); ++b) {
-        const StageBlock& block = layout.chunks[chunk][b];
-        if (block.kind == BlockKind::moe) return {stage, chunk, b, block};
-        if (block.kind == BlockKind::dense && first.layer.layer < 0) first = {stage, chunk, b, block};
-      }
+    for (int b = 0; b < static_cast<int>(layout.blocks.size()); ++b) {
+      const StageBlock& block = layout.blocks[b];
+      if (block.kind == BlockKind::moe) return {stage, b, block};
+      if (block.kind == BlockKind::dense && first.layer.layer < 0) first = {stage, b, block};
+    }
   }
   return first;
 }
@@ -79,7 +79,7 @@ std::vector<TensorTreatment> chosen_treatments(const MemorySetup& setup, const P
   const ExpertRows rows = balanced_rows(place.layer.context, load);
   StageForecast forecast(setup, place.stage, policy.policy);
   forecast.peak(rows.rows);
-  return tensor_treatments(place.layer, forecast.program(place.chunk, place.block), rows);
+  return tensor_treatments(place.layer, forecast.program(place.block), rows);
 }
 
 std::optional<bool> PlanReport::fits(const PolicyPeaks& policy, int stage, std::size_t load) const {
@@ -115,10 +115,10 @@ PlanReport make_plan(const Case& c, std::vector<std::string> warnings, bool choi
   report.planned = &c;
   report.warnings = std::move(warnings);
   report.setup = {stage_setup(c),
-                  chunks_of_stages(c),
                   static_cast<int>(c.training.micro_batches),
                   {c.memory.alignment, c.memory.cap, c.memory.host_cap, c.machine.shared_memory},
                   c.machine,
+                  c.schedule,
                   c.provisioning.options,
                   c.provisioning.margin,
                   choices ? c.provisioning.policies : std::vector<std::string>{}};

@@ -29,7 +29,7 @@ struct TreatmentFacts {
 
 /// A layer that stands for the others: the first with experts, or the first of a dense model.
 struct LayerPlace {
-  int stage = 0, chunk = 0, block = 0;
+  int stage = 0, block = 0;
   StageBlock layer{BlockKind::dense, -1, {}};
 };
 LayerPlace typical_layer(const MemorySetup& setup);

@@ -49,9 +49,9 @@ std::string header(const PlanReport& r, const Unit& unit) {
   const Case& c = *r.planned;
   const Grid grid(c.grid);
   const LoadAxis& axis = r.memory.axis;
-  const std::string chunks = r.setup.chunks == 1 ? std::string("1F1B")
-                                                 : fmt::format("{} chunks of {} on every stage, interleaved 1F1B",
-                                                               r.setup.chunks, c.layers_per_virtual_stage);
+  const int chunks = r.setup.stage.chunks();
+  const std::string order =
+      chunks == 1 ? c.schedule : fmt::format("{} chunks per stage, interleaved {}", chunks, c.schedule);
   std::string text = fmt::format(
       "case {}: planned by arithmetic; nothing was run\n"
       "  model       {}{}: {} parameters, {} active per token\n"
@@ -64,7 +64,7 @@ std::string header(const PlanReport& r, const Unit& unit) {
       billions(r.parameters.total()), billions(r.active), r.token_flops.causal, r.token_flops.noncausal,
       c.tokens_per_iteration(), c.global_batch(), c.training.sequence_length, r.iteration_flops(),
       r.seconds_at_peak().value, file_name(c.machine.name), grid.ranks(), grid.pipeline(), grid.data(), grid.tensor(),
-      grid.expert(), grid.expert_replicas(), c.model.num_hidden_layers, fmt::join(layers_of_stages(c), " + "), chunks,
+      grid.expert(), grid.expert_replicas(), c.model.num_hidden_layers, fmt::join(layers_of_pieces(c), " + "), order,
       r.setup.micro_batches);
   if (axis.balanced > 0)
     text += fmt::format(

@@ -68,7 +68,7 @@ class Transfer {
 
 struct PipelineMessage {
   int to = 0;   ///< member of the group
-  int tag = 0;  ///< micro-batch
+  int tag = 0;  ///< unique between two ranks of a group
   Matrix<const float> matrix;
   bool draining = false;
 };

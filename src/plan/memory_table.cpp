@@ -116,10 +116,7 @@ MemoryTable memory_table(const MemorySetup& setup, std::span<const PolicyEntry> 
     const auto policy = entry.make(setup.options);
     PolicyPeaks peaks{entry, policy->obeys_cap(), policy->adapts(), follows_load(*policy), {}, {}};
     const bool asked = std::find(setup.asked.begin(), setup.asked.end(), entry.name) != setup.asked.end();
-    if (setup.chunks > 1 && (policy->adapts() || policy->plans_for_load()))
-      peaks.no_forecast = "not forecast for interleaved stages yet";
-    else if (peaks.follows_load && !asked)
-      peaks.no_forecast = "decides when the load is known, and was not asked";
+    if (peaks.follows_load && !asked) peaks.no_forecast = "decides when the load is known, and was not asked";
     for (int stage = 0; stage < setup.stage.grid.pipeline_parallel; ++stage)
       peaks.stages.push_back(stage_peaks(setup, stage, table.axis, peaks));
     table.policies.push_back(std::move(peaks));

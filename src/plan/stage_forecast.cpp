@@ -5,42 +5,21 @@
 #include "base/error.hpp"
 #include "plan/policy/least.hpp"
 #include "plan/policy/static_plan.hpp"
-#include "plan/schedule/interleaved.hpp"
+#include "plan/schedule/schedule_table.hpp"
 
 namespace spillway {
 namespace {
 
 using Kind = Item::Kind;
 
-/// The pipeline that a micro-batch sees: every model chunk as a stage of its own.
-StageSetup virtual_stages(const MemorySetup& setup) {
-  StageSetup s = setup.stage;
-  if (setup.chunks == 1) return s;
-  const auto& layers = s.layers_of_stages;
-  const bool equal = std::all_of(layers.begin(), layers.end(),
-                                 [&](std::int64_t n) { return n == layers[0] && n % setup.chunks == 0; });
-  ensure(equal, "{} chunks of {} layers are not equal", setup.chunks, layers[0]);
-  s.layers_of_stages.assign(layers.size() * setup.chunks, layers[0] / setup.chunks);
-  s.grid.pipeline_parallel *= setup.chunks;
-  return s;
-}
-
 BlockRows received(const StageBlock& block, std::int64_t rows) {
   const std::int64_t experts = block.context.local_experts();
   return {experts == 0 ? ExpertRows{} : ExpertRows{rows, experts, {}}, {}};
 }
 
-/// The tasks of one chunk, as if the stage had no other.
-std::vector<Task> tasks_of(const std::vector<Task>& order, int chunk) {
-  std::vector<Task> own;
-  for (const Task& t : order)
-    if (t.chunk == chunk) own.push_back({t.kind, t.micro_batch, 0});
-  return own;
-}
-
 ByteLedger static_memory(const StageLayout& layout, Bytes alignment) {
   ByteLedger ledger(alignment);
-  add_static_memory(ledger, layout.elements, layout.chunks[0][0].context.shape.bytes_per_element);
+  add_static_memory(ledger, layout.elements, layout.blocks[0].context.shape.bytes_per_element);
   return ledger;
 }
 
@@ -62,17 +41,9 @@ bool follows_load(const Policy& policy) {
 }
 
 StageLayout stage_layout(const MemorySetup& setup, int stage) {
-  const StageSetup pieces = virtual_stages(setup);
-  const int stages = setup.stage.grid.pipeline_parallel;
-  StageLayout layout;
-  std::vector<StageBlock> all;
-  for (int chunk = 0; chunk < setup.chunks; ++chunk) {
-    layout.chunks.push_back(stage_blocks(pieces, chunk * stages + stage));
-    all.insert(all.end(), layout.chunks.back().begin(), layout.chunks.back().end());
-  }
-  layout.elements = rank_elements(all, Grid(setup.stage.grid));
-  layout.order = interleaved_order(setup.schedule(), stage);
-  return layout;
+  const auto blocks = stage_blocks(setup.stage, stage);
+  return {blocks, rank_elements(blocks, Grid(setup.stage.grid)),
+          find_schedule(setup.order).make(setup.schedule())[stage]};
 }
 
 bool fits(const MemoryPeak& peak, const StageLimits& limits) {
@@ -81,65 +52,40 @@ bool fits(const MemoryPeak& peak, const StageLimits& limits) {
 
 StageForecast::StageForecast(const MemorySetup& setup, int stage, const PolicyEntry& policy)
     : layout_(stage_layout(setup, stage)),
-      limits_(setup.limits),
-      follows_load_(follows_load(*policy.make(setup.options))) {
-  plans_.reserve(layout_.chunks.size());
-  for (std::size_t c = 0; c < layout_.chunks.size(); ++c) {
-    policies_.push_back(policy.make(setup.options));
-    plans_.emplace_back(StepPlan::Setup{layout_.chunks[c], tasks_of(layout_.order, static_cast<int>(c)),
-                                        layout_.elements, limits_, setup.machine, setup.margin},
-                        *policies_.back());
-  }
-  script_ = script();
+      policy_(policy.make(setup.options)),
+      follows_load_(follows_load(*policy_)),
+      plan_({layout_.blocks, layout_.order, layout_.elements, setup.limits, setup.machine, setup.margin}, *policy_) {
+  for (std::size_t t = 0; t < layout_.order.size(); ++t)
+    for (const Item& item : task_script(layout_.order, t, layout_.blocks)) script_.push_back(item);
 }
 
 void StageForecast::decide(std::int64_t rows) {
   if (decided_ && (!follows_load_ || *decided_ == rows)) return;
   decided_ = rows;
-  for (StepPlan& plan : plans_) {
-    if (follows_load_) {
-      forecast_memory(plan, [rows](int, const StageBlock& block) { return received(block, rows).whole; });
-      continue;
-    }
-    for (plan.begin_iteration(0); !plan.finished(); plan.advance())
-      if (plan.current().kind == Kind::forward) plan.decide(plan.current().micro_batch, plan.current().block);
+  if (follows_load_) {
+    forecast_memory(plan_, [rows](int, const StageBlock& block) { return received(block, rows).whole; });
+    return;
   }
+  for (plan_.begin_iteration(0); !plan_.finished(); plan_.advance())
+    if (plan_.current().kind == Kind::forward) plan_.decide(plan_.current().micro_batch, plan_.current().block);
 }
 
 /// Slices follow from a gate table, which the plan has.
-BlockRows StageForecast::rows_of(const Step& step, std::int64_t rows) const {
-  if (follows_load_) return plans_[step.chunk].rows(step.item.micro_batch, step.item.block);
-  return received(layout_.chunks[step.chunk][step.item.block], rows);
+BlockRows StageForecast::rows_of(const Item& item, std::int64_t rows) const {
+  if (follows_load_) return plan_.rows(item.micro_batch, item.block);
+  return received(layout_.blocks[item.block], rows);
 }
 
-const BlockProgram& StageForecast::program(int chunk, int block) const {
-  return plans_[chunk].program(plans_[chunk].micro_batches() / 2, block);
-}
-
-/// With one chunk the stage's own script; with several, the items of each task's chunk in turn, where tensors come back
-/// from the host tier just before the block that needs them.
-std::vector<StageForecast::Step> StageForecast::script() const {
-  std::vector<Step> steps;
-  for (std::size_t t = 0; t < layout_.order.size(); ++t) {
-    const Task& task = layout_.order[t];
-    const bool alone = layout_.chunks.size() == 1;
-    const std::vector<Task> one = {task};
-    const auto items =
-        alone ? task_script(layout_.order, t, layout_.chunks[0]) : task_script(one, 0, layout_.chunks[task.chunk]);
-    for (const Item& item : items) steps.push_back({item, task.chunk});
-  }
-  return steps;
-}
+const BlockProgram& StageForecast::program(int block) const { return plan_.program(plan_.micro_batches() / 2, block); }
 
 Books StageForecast::books(std::int64_t rows) {
   decide(rows);
-  Books books(limits_.alignment, limits_.shared_memory);
-  add_static_memory(books.ledger(), layout_.elements, layout_.chunks[0][0].context.shape.bytes_per_element);
-  for (const Step& step : script_) {
-    const Item& item = step.item;
-    const StageBlock& block = layout_.chunks[step.chunk][item.block];
-    const BlockProgram& program = plans_[step.chunk].program(item.micro_batch, item.block);
-    const BlockRows all_rows = rows_of(step, rows);
+  Books books(plan_.limits().alignment, plan_.limits().shared_memory);
+  add_static_memory(books.ledger(), layout_.elements, layout_.blocks[0].context.shape.bytes_per_element);
+  for (const Item& item : script_) {
+    const StageBlock& block = layout_.blocks[item.block];
+    const BlockProgram& program = plan_.program(item.micro_batch, item.block);
+    const BlockRows all_rows = rows_of(item, rows);
     const auto run = [&](const std::vector<Instruction>& instructions) {
       for (const Instruction& i : instructions) {
         books.open(i, block.context, all_rows.of(i));
@@ -164,16 +110,16 @@ Books StageForecast::books(std::int64_t rows) {
 MemoryPeak StageForecast::peak(std::int64_t rows) {
   decide(rows);
   std::map<const BlockProgram*, Footprint> footprints;  // a program belongs to one block
-  Bytes level = static_memory(layout_, limits_.alignment).live(), host;
-  MemoryPeak peak{peak_without_activations(layout_, limits_.alignment), {}};
-  for (const Step& step : script_) {
-    const Item& item = step.item;
-    const StageBlock& block = layout_.chunks[step.chunk][item.block];
-    const BlockProgram& program = plans_[step.chunk].program(item.micro_batch, item.block);
+  const Bytes alignment = plan_.limits().alignment;
+  Bytes level = static_memory(layout_, alignment).live(), host;
+  MemoryPeak peak{peak_without_activations(layout_, alignment), {}};
+  for (const Item& item : script_) {
+    const StageBlock& block = layout_.blocks[item.block];
+    const BlockProgram& program = plan_.program(item.micro_batch, item.block);
     auto found = footprints.find(&program);
     if (found == footprints.end()) {
-      const FootprintSetting setting = footprint_setting(block.kind, block.context, limits_.alignment);
-      found = footprints.emplace(&program, footprint(program, setting, rows_of(step, rows))).first;
+      const FootprintSetting setting = footprint_setting(block.kind, block.context, alignment);
+      found = footprints.emplace(&program, footprint(program, setting, rows_of(item, rows))).first;
     }
     const Footprint& f = found->second;
     if (item.kind == Kind::forward) {
@@ -195,24 +141,21 @@ MemoryPeak StageForecast::peak(std::int64_t rows) {
 
 Bytes least_bytes(const MemorySetup& setup, int stage) {
   const StageLayout layout = stage_layout(setup, stage);
-  std::vector<std::vector<Footprint>> least;
-  for (const auto& blocks : layout.chunks) {
-    auto& list = least.emplace_back();
-    for (const StageBlock& block : blocks) list.push_back(least_footprint(block, setup.limits.alignment));
-  }
+  std::vector<Footprint> least;
+  for (const StageBlock& block : layout.blocks) least.push_back(least_footprint(block, setup.limits.alignment));
   Bytes level = static_memory(layout, setup.limits.alignment).live();
   Bytes peak = peak_without_activations(layout, setup.limits.alignment);
   for (const Task& task : layout.order) {
-    const auto& blocks = least[task.chunk];
+    const auto [first, last] = blocks_of_chunk(layout.blocks, task.chunk);
     if (task.kind == Task::Kind::forward) {
-      for (const Footprint& f : blocks) {
-        peak = std::max(peak, level + f.forward);
-        level += f.held;
+      for (int b = first; b <= last; ++b) {
+        peak = std::max(peak, level + least[b].forward);
+        level += least[b].held;
       }
     } else {
-      for (auto f = blocks.rbegin(); f != blocks.rend(); ++f) {
-        level -= f->held;
-        peak = std::max(peak, level + f->backward);
+      for (int b = last; b >= first; --b) {
+        level -= least[b].held;
+        peak = std::max(peak, level + least[b].backward);
       }
     }
   }

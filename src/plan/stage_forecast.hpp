@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "plan/live_count.hpp"
+#include "plan/load_bound.hpp"
 #include "plan/step_plan.hpp"
 
 namespace spillway {
@@ -14,26 +14,25 @@ namespace spillway {
 /// What the memory of every rank of a job depends on.
 struct MemorySetup {
   StageSetup stage;
-  int chunks = 1;  ///< model chunks of every stage; more than one: equal layers, interleaved
   int micro_batches = 1;
   StageLimits limits{Bytes(256), Bytes(std::int64_t{1} << 60), Bytes(std::int64_t{1} << 60)};
   MachineProfile machine;
+  std::string order = "1f1b";  ///< of work, by its name in schedule_table
   PolicyOptions options;
   double margin = 1;  ///< load, as a multiple of balance, that static policies plan for
   /// Policies that follow the load and are asked at every load; seconds for large expert groups.
   std::vector<std::string> asked;
 
-  ScheduleShape schedule() const { return {stage.grid.pipeline_parallel, micro_batches, chunks}; }
+  ScheduleShape schedule() const { return {stage.grid.pipeline_parallel, micro_batches, stage.chunks()}; }
 };
 
 /// A stage as its ranks hold it.
 struct StageLayout {
-  std::vector<std::vector<StageBlock>> chunks;  ///< blocks of every model chunk, in forward order
-  RankElements elements;                        ///< parameters of one rank, all chunks
-  std::vector<Task> order;                      ///< 1F1B, interleaved where there are several chunks
+  std::vector<StageBlock> blocks;
+  RankElements elements;  ///< parameters of one rank
+  std::vector<Task> order;
 };
 
-/// Chunk c of stage r holds piece c x stages + r of the model's layers.
 StageLayout stage_layout(const MemorySetup& setup, int stage);
 
 /// Peaks of an iteration, static memory and gradient reduction included.
@@ -53,25 +52,19 @@ class StageForecast {
   Books books(std::int64_t rows);
   /// Their peaks alone, from the footprints of blocks: many times faster.
   MemoryPeak peak(std::int64_t rows);
-  /// What a block of a chunk does, at the rows of the last answer, with a micro-batch in the middle of the iteration.
-  const BlockProgram& program(int chunk, int block) const;
+  /// What a block does, at the rows of the last answer, with a micro-batch in the middle of the iteration.
+  const BlockProgram& program(int block) const;
 
  private:
-  struct Step {
-    Item item;
-    int chunk = 0;
-  };
-  std::vector<Step> script() const;
   void decide(std::int64_t rows);
-  BlockRows rows_of(const Step& step, std::int64_t rows) const;
+  BlockRows rows_of(const Item& item, std::int64_t rows) const;
 
   StageLayout layout_;
-  StageLimits limits_;
+  std::unique_ptr<Policy> policy_;
   bool follows_load_;
-  std::optional<std::int64_t> decided_;            // rows that the decisions in force are for
-  std::vector<std::unique_ptr<Policy>> policies_;  // of every chunk: a policy prepares for the blocks it is given
-  std::vector<StepPlan> plans_;
-  std::vector<Step> script_;
+  StepPlan plan_;
+  std::vector<Item> script_;
+  std::optional<std::int64_t> decided_;  // rows that the decisions in force are for
 };
 
 /// Whether what the policy decides depends on the load of a micro-batch: false where it always does the same, or has

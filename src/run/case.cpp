@@ -10,6 +10,7 @@
 #include "base/error.hpp"
 #include "base/nearest.hpp"
 #include "plan/policy/policy.hpp"
+#include "plan/schedule/schedule_table.hpp"
 
 namespace spillway {
 namespace {
@@ -54,24 +55,6 @@ void validate_magnitudes(const Case& c) {
                 tokens, c.training.sequence_length, c.training.micro_batch_size);
 }
 
-void validate_layers(const Case& c) {
-  const int64_t layers = c.model.num_hidden_layers, stages = c.grid.pipeline_parallel;
-  require_input(layers >= stages,
-                "num_hidden_layers = {} on pipeline_parallel = {} stages leaves {} stages without a layer; use at most "
-                "{} stages",
-                layers, stages, stages - layers, layers);
-  if (c.layers_per_stage.empty()) return;
-  const auto& list = c.layers_per_stage;
-  const int64_t sum = std::accumulate(list.begin(), list.end(), int64_t{0});
-  require_input(static_cast<int64_t>(list.size()) == stages,
-                "layers_per_stage has {} entries ({}) for pipeline_parallel = {} stages", list.size(),
-                fmt::join(list, " + "), stages);
-  require_input(std::all_of(list.begin(), list.end(), [](int64_t n) { return n >= 1; }),
-                "layers_per_stage = {}: every stage needs a layer", fmt::join(list, " + "));
-  require_input(sum == layers, "layers_per_stage = {} = {} layers, but num_hidden_layers = {}: {} would be {}",
-                fmt::join(list, " + "), sum, layers, std::abs(sum - layers), sum < layers ? "left out" : "invented");
-}
-
 /// Divisors of `whole` next to `wanted` from below and from above (as far as they exist), ascending.
 std::vector<int64_t> nearest_divisors(int64_t whole, int64_t wanted) {
   std::vector<int64_t> found;
@@ -83,26 +66,60 @@ std::vector<int64_t> nearest_divisors(int64_t whole, int64_t wanted) {
   return found;
 }
 
-/// Interleaving deals equal chunks of layers over the stages in turn.
-void validate_chunks(const Case& c) {
-  const int64_t chunk = c.layers_per_virtual_stage;
-  at_least("layers_per_virtual_stage", chunk, 0);
-  if (chunk == 0) return;
-  const std::vector<int64_t> layers = layers_of_stages(c);
-  const auto uneven = std::find_if(layers.begin(), layers.end(), [&](int64_t n) { return n != layers.front(); });
-  require_input(uneven == layers.end(),
-                "layers_per_virtual_stage = {}: interleaving needs as many layers on every stage, here {}; set "
-                "num_hidden_layers to a multiple of pipeline_parallel = {}, or layers_per_virtual_stage = 0",
-                chunk, fmt::join(layers, " + "), c.grid.pipeline_parallel);
-  require_input(layers.front() % chunk == 0,
-                "layers_per_virtual_stage = {} does not divide the {} layers of a stage ({} = {} x {} + {}); nearest "
-                "that do: {}",
-                chunk, layers.front(), layers.front(), layers.front() / chunk, chunk, layers.front() % chunk,
-                fmt::join(nearest_divisors(layers.front(), chunk), " or "));
-  require_input(c.grid.pipeline_parallel > 1 || layers.front() == chunk,
-                "layers_per_virtual_stage = {} with pipeline_parallel = 1: a single stage has no bubble that "
-                "interleaving could fill; set layers_per_virtual_stage = 0",
-                chunk);
+/// Layers over stages, and over their chunks.
+void validate_layers(const Case& c) {
+  const int64_t layers = c.model.num_hidden_layers, stages = c.grid.pipeline_parallel;
+  at_least("virtual_stages", c.virtual_stages, 1);
+  at_least("layers_per_virtual_stage", c.layers_per_virtual_stage, 0);
+  require_input(layers >= stages,
+                "num_hidden_layers = {} on pipeline_parallel = {} stages leaves {} stages without a layer; use at most "
+                "{} stages",
+                layers, stages, stages - layers, layers);
+  if (const int64_t chunk = c.layers_per_virtual_stage; chunk > 0) {
+    require_input(
+        c.virtual_stages == 1,
+        "layers_per_virtual_stage = {} and virtual_stages = {} both cut the stages into chunks; set one of them", chunk,
+        c.virtual_stages);
+    require_input(c.layers_per_stage.empty(),
+                  "layers_per_virtual_stage = {} with layers_per_stage = {}: chunks of unlike sizes are stated by "
+                  "virtual_stages and one entry of layers_per_stage per chunk",
+                  chunk, fmt::join(c.layers_per_stage, " + "));
+    require_input(
+        layers % stages == 0,
+        "layers_per_virtual_stage = {} needs as many layers on every stage, but {} layers on {} stages are {} "
+        "each and {} over; set virtual_stages instead, whose chunks may differ by a layer",
+        chunk, layers, stages, layers / stages, layers % stages);
+    const int64_t of_stage = layers / stages;
+    require_input(of_stage % chunk == 0,
+                  "layers_per_virtual_stage = {} does not divide the {} layers of a stage ({} = {} x {} + {}); nearest "
+                  "that do: {}",
+                  chunk, of_stage, of_stage, of_stage / chunk, chunk, of_stage % chunk,
+                  fmt::join(nearest_divisors(of_stage, chunk), " or "));
+  }
+  require_input(
+      c.virtual_stages <= layers / stages,
+      "virtual_stages = {} on pipeline_parallel = {} stages: {} layers leave some of them without one; use at "
+      "most {} virtual stages",
+      c.virtual_stages, stages, layers, layers / stages);
+  const int64_t chunks = chunks_of_stages(c), pieces = chunks * stages;
+  if (c.layers_per_stage.empty()) return;
+  const auto& list = c.layers_per_stage;
+  const int64_t sum = std::accumulate(list.begin(), list.end(), int64_t{0});
+  require_input(static_cast<int64_t>(list.size()) == pieces,
+                "layers_per_stage has {} entries ({}) for {} = pipeline_parallel {} x virtual_stages {}", list.size(),
+                fmt::join(list, " + "), pieces, stages, chunks);
+  require_input(std::all_of(list.begin(), list.end(), [](int64_t n) { return n >= 1; }),
+                "layers_per_stage = {}: every stage and chunk needs a layer", fmt::join(list, " + "));
+  require_input(sum == layers, "layers_per_stage = {} = {} layers, but num_hidden_layers = {}: {} would be {}",
+                fmt::join(list, " + "), sum, layers, std::abs(sum - layers), sum < layers ? "left out" : "invented");
+}
+
+void validate_schedule(const Case& c) {
+  const ScheduleEntry& entry = find_schedule(c.schedule);
+  require_input(entry.interleaves || chunks_of_stages(c) == 1,
+                "schedule = {} runs a stage in one piece, but it has {} virtual stages; set schedule = 1f1b or "
+                "virtual_stages = 1",
+                c.schedule, chunks_of_stages(c));
 }
 
 /// Ranks of a tensor-parallel group take equal shares of heads, of dense hidden sizes and of the sequence (sequence
@@ -171,17 +188,26 @@ void validate_name(const std::string& name) {
 
 }  // namespace
 
-std::vector<int64_t> layers_of_stages(const Case& c) {
+std::vector<int64_t> layers_of_pieces(const Case& c) {
   if (!c.layers_per_stage.empty()) return c.layers_per_stage;
-  const int64_t stages = c.grid.pipeline_parallel, layers = c.model.num_hidden_layers;
-  std::vector<int64_t> count(static_cast<std::size_t>(stages), layers / stages);
-  for (int64_t stage = 0; stage < layers % stages; ++stage) ++count[static_cast<std::size_t>(stage)];
+  const int64_t pieces = int64_t{c.grid.pipeline_parallel} * chunks_of_stages(c), layers = c.model.num_hidden_layers;
+  std::vector<int64_t> count(static_cast<std::size_t>(pieces), layers / pieces);
+  for (int64_t piece = 0; piece < layers % pieces; ++piece) ++count[static_cast<std::size_t>(piece)];
   return count;
 }
 
 int chunks_of_stages(const Case& c) {
-  return c.layers_per_virtual_stage == 0 ? 1
-                                         : static_cast<int>(layers_of_stages(c).front() / c.layers_per_virtual_stage);
+  const int64_t of_stage = c.model.num_hidden_layers / c.grid.pipeline_parallel, chunk = c.layers_per_virtual_stage;
+  return static_cast<int>(chunk == 0 ? c.virtual_stages : std::max<int64_t>(1, of_stage / chunk));
+}
+
+Schedule pipeline_schedule(const Case& c) {
+  const Schedule schedule =
+      find_schedule(c.schedule)
+          .make({c.grid.pipeline_parallel, static_cast<int>(c.training.micro_batches), chunks_of_stages(c)});
+  const std::string stuck = find_deadlock(schedule);
+  ensure(stuck.empty(), "the pipeline schedule {} would deadlock: {}", c.schedule, stuck);
+  return schedule;
 }
 
 RoutingProblem routing_problem(const Case& c) {
@@ -204,7 +230,7 @@ void validate_without_workload(const Case& c, int world) {
   validate_magnitudes(c);
   validate(c.grid, world);
   validate_layers(c);
-  validate_chunks(c);
+  validate_schedule(c);
   validate_experts(c);
   validate_tensor_parallel(c);
   validate_limits(c);
@@ -248,10 +274,6 @@ void validate_real_run(const Case& c, const LaunchFacts& facts) {
                 "so far; the same {} ranks can run as pipeline_parallel {} x data_parallel {} with expert_parallel {}",
                 c.grid.tensor_parallel, c.grid.pipeline_parallel * plane, c.grid.pipeline_parallel, plane,
                 c.grid.expert_parallel);
-  require_input(chunks_of_stages(c) == 1,
-                "parallel.layers_per_virtual_stage = {}: a run with real data keeps the {} layers of a stage in one "
-                "piece so far; set it to 0 (spillway plan answers for interleaved stages)",
-                c.layers_per_virtual_stage, layers_of_stages(c).front());
   require_input(c.model.bytes_per_element == 4,
                 "bytes_per_element = {}: a run with real data computes in fp32 on the "
                 "host; set model.bytes_per_element = 4",

@@ -9,6 +9,7 @@
 #include "grid/grid.hpp"
 #include "plan/cost/machine_profile.hpp"
 #include "plan/policy/options.hpp"
+#include "plan/schedule/schedule.hpp"
 #include "workload/routing/routing_source.hpp"
 #include "workload/shape/model_shape.hpp"
 
@@ -55,10 +56,14 @@ struct Case {
   std::string model_name;
   ModelShape model;
   GridOptions grid;
-  std::vector<std::int64_t> layers_per_stage;  ///< one entry per stage; empty: as even as possible (layers_of_stages)
-  /// Interleaved 1F1B: consecutive layers of one model chunk of a stage (Megatron-LM:
-  /// num_layers_per_virtual_pipeline_stage); divides the layers of a stage. 0: a stage is one chunk.
+  /// Layers of every piece of the model in its order: with one chunk a piece is a stage. Empty: as even as possible.
+  std::vector<std::int64_t> layers_per_stage;
+  /// Model chunks of every stage. Chunk c of stage r is piece c x pipeline_parallel + r of the model.
+  std::int64_t virtual_stages = 1;
+  /// The same by layers (Megatron-LM: num_layers_per_virtual_pipeline_stage): consecutive layers of one chunk, which must
+  /// divide the layers of a stage. 0: virtual_stages decides.
   std::int64_t layers_per_virtual_stage = 0;
+  std::string schedule = "1f1b";  ///< order of work on the pipeline's stages, by name (plan/schedule/schedule_table)
   TrainingOptions training;
   RoutingOptions routing;
   MemoryOptions memory;
@@ -72,12 +77,15 @@ struct Case {
   bool operator==(const Case&) const = default;
 };
 
-/// Layers of every pipeline stage [pipeline_parallel]: the stated list, or num_hidden_layers / stages with one more on
-/// each of the first (num_hidden_layers mod stages) stages: 7 layers on 2 stages are 4 + 3.
-std::vector<std::int64_t> layers_of_stages(const Case& c);
+/// Layers of every piece of the model [chunks x pipeline_parallel]: the stated list, or num_hidden_layers / pieces with one
+/// more on each of the first (num_hidden_layers mod pieces): 7 layers on 2 stages are 4 + 3.
+std::vector<std::int64_t> layers_of_pieces(const Case& c);
 
-/// Model chunks of every stage: its layers / layers_per_virtual_stage; 1 without interleaving.
+/// Model chunks of every stage: virtual_stages, or the layers of a stage / layers_per_virtual_stage.
 int chunks_of_stages(const Case& c);
+
+/// The order of work of every stage; proved to get to its end. Throws InternalError otherwise.
+Schedule pipeline_schedule(const Case& c);
 
 /// The part of the case that routing depends on.
 RoutingProblem routing_problem(const Case& c);
@@ -100,8 +108,8 @@ struct LaunchFacts {
   int cores_on_this_node = 0;  ///< hardware threads this job may use; 0: not known
 };
 
-/// What a run with real data asks beyond validate(): fp32 elements, tensor_parallel 1, one model chunk per stage, and on
-/// the wall clock a core for every rank unless the case allows sharing. Throws InputError, or EnvironmentError for the
+/// What a run with real data asks beyond validate(): fp32 elements, tensor_parallel 1, and on the wall clock a core for
+/// every rank unless the case allows sharing. Throws InputError, or EnvironmentError for the
 /// launch.
 void validate_real_run(const Case& c, const LaunchFacts& facts);
 

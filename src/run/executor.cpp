@@ -62,29 +62,29 @@ IterationOutcome Executor::run(std::int64_t iteration, std::int64_t step) {
 }
 
 void Executor::carry_out(const Item& item) {
-  const int mb = item.micro_batch, b = item.block, stage = engine_.communicators.here.pipeline;
+  const int mb = item.micro_batch, b = item.block;
   const device::Communicators& groups = engine_.communicators;
   switch (item.kind) {
     case Item::Kind::receive_input:
       allocate(mb, b, Tensor::block_input, "pipeline_receive");
-      return receive(groups.pipeline_forward, stage - 1, {mb, b, Tensor::block_input});
+      return receive(groups.pipeline_forward, message_end(item), {mb, b, Tensor::block_input});
     case Item::Kind::forward:
       device::reach(device::Phase::forward);
       forward(item);
       return track_rows_in_flight(item);
     case Item::Kind::send_output:
-      return send(groups.pipeline_forward, stage + 1, {mb, b, Tensor::block_output});
+      return send(groups.pipeline_forward, message_end(item), {mb, b, Tensor::block_output});
     case Item::Kind::reload:
       return carry_out(mb, b, plan_.program(mb, b).reloads);
     case Item::Kind::receive_gradient:
       allocate(mb, b, Tensor::d_residual, "pipeline_receive");
-      return receive(groups.pipeline_backward, stage + 1, {mb, b, Tensor::d_residual});
+      return receive(groups.pipeline_backward, message_end(item), {mb, b, Tensor::d_residual});
     case Item::Kind::backward:
       device::reach(device::Phase::backward);
       carry_out(mb, b, plan_.program(mb, b).backward);
       return track_rows_in_flight(item);
     case Item::Kind::send_gradient:
-      return send(groups.pipeline_backward, stage - 1, {mb, b, Tensor::d_residual});
+      return send(groups.pipeline_backward, message_end(item), {mb, b, Tensor::d_residual});
   }
 }
 
@@ -180,12 +180,17 @@ void Executor::start_draining() {
   books_.drop_activations();
 }
 
-void Executor::receive(const device::Group& group, int from, device::TensorKey key) {
+MessageEnd Executor::message_end(const Item& item) const {
+  const PipelinePlace here{engine_.communicators.here.pipeline, engine_.grid.pipeline(), plan_.micro_batches()};
+  return spillway::message_end(item, plan_.blocks()[item.block].chunk, here);
+}
+
+void Executor::receive(const device::Group& group, const MessageEnd& from, device::TensorKey key) {
   const Extent e = extent(key.tensor, plan_.blocks()[key.block].context, {});
   scratch_.resize(draining_ ? e.rows * e.cols : 0);
   const device::Matrix<float> into =
       draining_ ? device::Matrix<float>{scratch_.data(), e.rows, e.cols} : engine_.activations.get(key);
-  const device::MessageHeader header = device::receive(timer_.clock(), group, from, key.micro_batch, into);
+  const device::MessageHeader header = device::receive(timer_.clock(), group, from.stage, from.tag, into);
   timer_.waits_for(LaneTimer::Waits::pipeline);
   if (!draining_ && header.draining != 0) start_draining();
   if (draining_) return;
@@ -198,20 +203,19 @@ void Executor::receive(const device::Group& group, int from, device::TensorKey k
   }
 }
 
-void Executor::send(const device::Group& group, int to, device::TensorKey key) {
+void Executor::send(const device::Group& group, const MessageEnd& to, device::TensorKey key) {
   const BlockContext& context = plan_.blocks()[key.block].context;
   device::Interval interval{};
   if (draining_) {
     const Extent e = extent(key.tensor, context, {});
     auto zeros = std::make_shared<std::vector<float>>(e.rows * e.cols);  // lives until the message has left
-    transfers_.push_back(device::send(timer_.clock(), group,
-                                      {to, key.micro_batch, {zeros->data(), e.rows, e.cols}, true}, Seconds(0),
-                                      interval));
+    transfers_.push_back(device::send(timer_.clock(), group, {to.stage, to.tag, {zeros->data(), e.rows, e.cols}, true},
+                                      Seconds(0), interval));
     transfers_.back().keep(zeros);
     return;
   }
   const device::Transfer transfer =
-      device::send(timer_.clock(), group, {to, key.micro_batch, engine_.activations.get(key), false},
+      device::send(timer_.clock(), group, {to.stage, to.tag, engine_.activations.get(key), false},
                    engine_.activations.ready(key), interval);
   transfers_.push_back(transfer);
   engine_.activations.release_when(key, [transfer] { return transfer.done(); });

@@ -48,8 +48,9 @@ class Executor {
   bool allocate(int micro_batch, int block, Tensor tensor, std::string_view for_whom, const ExpertRows& rows = {});
   void lose(std::string_view operator_name);
   void start_draining();
-  void receive(const device::Group& group, int from, device::TensorKey key);
-  void send(const device::Group& group, int to, device::TensorKey key);
+  MessageEnd message_end(const Item& item) const;
+  void receive(const device::Group& group, const MessageEnd& from, device::TensorKey key);
+  void send(const device::Group& group, const MessageEnd& to, device::TensorKey key);
   void track_rows_in_flight(const Item& item);
   void agree(IterationOutcome& outcome);
   void count_loads(IterationOutcome& outcome);

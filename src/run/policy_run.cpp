@@ -30,7 +30,7 @@ std::string memory_arithmetic(const ByteLedger& peak) {
 }  // namespace
 
 StageSetup stage_setup(const Case& c) {
-  return {c.model, c.grid, c.training.sequence_length, c.training.micro_batch_size, layers_of_stages(c)};
+  return {c.model, c.grid, c.training.sequence_length, c.training.micro_batch_size, layers_of_pieces(c)};
 }
 
 Seconds MachineTime::compute(device::Work work) const { return compute_seconds(machine_, work.flops, work.bytes); }
@@ -50,11 +50,7 @@ Seconds MachineTime::copy(Bytes bytes) const { return copy_seconds(machine_, byt
 
 RunContext make_context(const Case& c, const Session& session, const RoutingSource& routing,
                         const device::TimeModel* time) {
-  RunContext context{
-      c,    session, routing,
-      time, {},      one_forward_one_backward({c.grid.pipeline_parallel, static_cast<int>(c.training.micro_batches)})};
-  const std::string stuck = find_deadlock(context.schedule);
-  ensure(stuck.empty(), "the pipeline schedule would deadlock: {}", stuck);
+  RunContext context{c, session, routing, time, {}, pipeline_schedule(c)};
   for (int rank = 0; rank < session.world(); ++rank)
     context.node_of_rank.push_back(time != nullptr ? node_of(c.machine, rank) : session.node_of_rank()[rank]);
   return context;

@@ -40,6 +40,7 @@ void allocate_static(device::Arena& arena, const RankElements& elements, std::in
 ProjectedRank::ProjectedRank(const Projection::Setup& s, int number, std::unique_ptr<Policy> chosen)
     : rank(number),
       here(Grid(s.run_case.grid).coordinates(number)),
+      stages(s.run_case.grid.pipeline_parallel),
       policy(std::move(chosen)),
       plan(plan_setup(s, here.pipeline, *policy), *policy),
       clock(&s.time),

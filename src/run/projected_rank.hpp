@@ -32,10 +32,15 @@ struct ProjectedRank {
     return timer.compute(ready, [&] { stream.charge(work); });
   }
 
+  MessageEnd message_end(const Item& item) const {
+    return spillway::message_end(item, block(item).chunk, {here.pipeline, stages, plan.micro_batches()});
+  }
+
   void lose(std::string_view operator_name) { event = OutOfMemory{rank, clock.now(), std::string(operator_name)}; }
 
   int rank;
   Coordinates here;
+  int stages;
   std::unique_ptr<Policy> policy;
   StepPlan plan;
   device::Stream stream;

@@ -57,7 +57,8 @@ RankProcess Projection::process(Rank& r, std::int64_t iteration) {
           r.lose("pipeline_receive");
           co_return;
         }
-        co_yield Meeting{Kind::message, {}, {}, r.rank + (input ? -plane : plane), mb};
+        const MessageEnd from = r.message_end(item);
+        co_yield Meeting{Kind::message, {}, {}, r.rank + (from.stage - r.here.pipeline) * plane, !input, from.tag};
         r.store.set_ready({mb, item.block, t}, r.interval.end);
         r.timer.waits_for(LaneTimer::Waits::pipeline);
         break;
@@ -66,10 +67,12 @@ RankProcess Projection::process(Rank& r, std::int64_t iteration) {
       case Item::Kind::send_gradient: {
         const bool output = item.kind == Item::Kind::send_output;
         const device::TensorKey key{mb, item.block, output ? Tensor::block_output : Tensor::d_residual};
-        const int to = r.rank + (output ? plane : -plane);
+        const MessageEnd end = r.message_end(item);
+        const int to = r.rank + (end.stage - r.here.pipeline) * plane;
         const auto cost = setup_.time.message(extent(key.tensor, context, {}).bytes(), r.rank, to);
         const Seconds start = r.clock.network_start(r.store.ready(key));
-        messages_[{r.rank, to, mb}] = r.clock.network_end(start, start + cost.occupied).end + cost.latency;
+        messages_[{r.rank, to, !output, end.tag}] =
+            r.clock.network_end(start, start + cost.occupied).end + cost.latency;
         r.store.release(key);
         break;
       }
@@ -112,13 +115,13 @@ RankProcess Projection::process(Rank& r, std::int64_t iteration) {
         r.offer = r.plan.offer(mb, item.block);
         r.gate_loads.emplace_back(mb, max_over_mean(*r.table));
         co_yield Meeting{Kind::gate, r.clock.network_start(ready),
-                         Bytes(grid_.expert() * (context.shape.num_experts + offer_numbers) * 8), 0, 0};
+                         Bytes(grid_.expert() * (context.shape.num_experts + offer_numbers) * 8)};
         end = r.interval.end;
         r.timer.waits_for(LaneTimer::Waits::collective);
       } else if (exchanges) {
         const Around a = around(i, context);
         if (a.before) end = r.compute(end, {work.flops, work.bytes});
-        co_yield Meeting{Kind::expert_exchange, r.clock.network_start(end), work.received, 0, 0};
+        co_yield Meeting{Kind::expert_exchange, r.clock.network_start(end), work.received};
         end = r.timer.all_to_all(r.interval);
         if (a.after) end = r.compute(end, {{}, work.bytes_after_message});
       } else {
@@ -141,7 +144,7 @@ RankProcess Projection::process(Rank& r, std::int64_t iteration) {
     const std::int64_t piece = std::min(length, reduction_piece);
     for (std::int64_t at = 0; at < length; at += piece) {
       const std::int64_t bytes = std::min(piece, length - at) * 4;
-      co_yield Meeting{kind, r.clock.network_start(ready), Bytes(sharers * bytes), 0, 0};
+      co_yield Meeting{kind, r.clock.network_start(ready), Bytes(sharers * bytes)};
       r.timer.waits_for(LaneTimer::Waits::collective);
       ready = r.compute(r.interval.end, {{}, Bytes(2 * bytes + (sharers - 1) * 3 * bytes)});
     }
@@ -154,8 +157,7 @@ RankProcess Projection::process(Rank& r, std::int64_t iteration) {
     Seconds ready = r.compute(Seconds(0), {{}, Bytes(7 * 4 * length)});
     if (sharers == 1) continue;
     for (std::int64_t at = 0; at < length; at += reduction_piece) {
-      co_yield Meeting{kind, r.clock.network_start(ready), Bytes(sharers * std::min(reduction_piece, length - at) * 4),
-                       0, 0};
+      co_yield Meeting{kind, r.clock.network_start(ready), Bytes(sharers * std::min(reduction_piece, length - at) * 4)};
       ready = r.interval.end;
       r.timer.waits_for(LaneTimer::Waits::collective);
     }
@@ -191,7 +193,7 @@ std::vector<int> Projection::members(const Rank& r, Meeting::Kind kind) const {
 bool Projection::ready_to_go_on(Rank& r) {
   const Meeting& m = r.process->meeting();
   if (m.kind == Meeting::Kind::message) {
-    const auto found = messages_.find({m.from, r.rank, m.tag});
+    const auto found = messages_.find({m.from, r.rank, m.backward, m.tag});
     if (found == messages_.end()) return false;
     r.interval = {found->second, found->second};
     messages_.erase(found);

@@ -27,7 +27,9 @@ struct Meeting {
   enum class Kind : unsigned char { gate, expert_exchange, dense_gradients, expert_gradients, message } kind{};
   Seconds start;   ///< when this rank could begin
   Bytes received;  ///< by this rank
-  int from = 0;    ///< of a message: world rank and tag
+  // of a message
+  int from = 0;  ///< world rank
+  bool backward = false;
   int tag = 0;
 };
 
@@ -100,7 +102,7 @@ class Projection {
   Grid grid_;
   LoadSource loads_;
   std::vector<std::unique_ptr<Rank>> ranks_;
-  std::map<std::array<int, 3>, Seconds> messages_;  ///< by [from, to, tag]: when they arrive
+  std::map<std::array<int, 4>, Seconds> messages_;  ///< by [from, to, backward, tag]: when they arrive
 };
 
 }  // namespace spillway

@@ -22,13 +22,13 @@ constexpr double quantized_tolerance = 0.1;  ///< of the gradients' length, wher
 constexpr double gradient_tolerance = 2e-4, loss_tolerance = 1e-5;  // relative; fp32 against double
 
 /// The case's model in miniature: everything it has (dense layers, shared expert, grouped heads, head, inventory), small.
-ModelShape tiny_shape(const ModelShape& full, const GridOptions& grid) {
+ModelShape tiny_shape(const ModelShape& full, const GridOptions& grid, int chunks) {
   ModelShape tiny = full;
   tiny.hidden_size = 16;
   tiny.moe_intermediate_size = 8;
   tiny.intermediate_size = full.first_k_dense_replace > 0 ? 12 : 0;
   tiny.shared_expert_intermediate_size = full.shared_expert_intermediate_size > 0 ? 8 : 0;
-  tiny.num_hidden_layers = std::max<std::int64_t>(2, grid.pipeline_parallel);
+  tiny.num_hidden_layers = std::max(2, grid.pipeline_parallel * chunks);
   tiny.first_k_dense_replace = std::min<std::int64_t>(full.first_k_dense_replace, 1);
   tiny.num_experts_per_tok = std::min<std::int64_t>(2, full.num_experts_per_tok);
   tiny.num_experts = std::max<std::int64_t>(2 * grid.expert_parallel, 4);
@@ -43,8 +43,10 @@ ModelShape tiny_shape(const ModelShape& full, const GridOptions& grid) {
 Case tiny_case(const Case& full) {
   Case tiny = full;
   tiny.name = "verification";
-  tiny.model = tiny_shape(full.model, full.grid);
+  tiny.virtual_stages = chunks_of_stages(full);
+  tiny.layers_per_virtual_stage = 0;
   tiny.layers_per_stage.clear();
+  tiny.model = tiny_shape(full.model, full.grid, chunks_of_stages(full));
   tiny.training = {.sequence_length = 32,
                    .micro_batch_size = 1,
                    .micro_batches = std::min<std::int64_t>(full.training.micro_batches, 4),
@@ -116,7 +118,7 @@ struct Reference {
 std::vector<std::pair<int, ParameterShape>> whole_model(const Case& tiny) {
   StageSetup setup = stage_setup(tiny);
   setup.grid = {};
-  setup.layers_of_stages = {tiny.model.num_hidden_layers};
+  setup.layers_of_pieces = {tiny.model.num_hidden_layers};
   std::vector<std::pair<int, ParameterShape>> list;
   for (const StageBlock& block : stage_blocks(setup, 0))
     for (const ParameterShape& p : parameters(block.kind, block.context)) list.emplace_back(block.layer, p);

@@ -28,6 +28,15 @@ class PlanTest(ProgramTest):
         return next(p for p in facts["policies"] if p["policy"] == name)
 
 
+class Schedule(PlanTest):
+    def test_prints_the_order_of_every_stage(self):
+        outcome = self.plan("parallel.pipeline_parallel=4", "parallel.virtual_stages=2", "training.micro_batches=8",
+                            "model.num_hidden_layers=8", "parallel.data_parallel=2", arguments=("--schedule",))
+        self.assertEqual(outcome.code, 0, outcome.err)
+        self.assertIn("  stage 0: F0.0 F1.0 F2.0 F3.0 F0.1 F1.1 F2.1 F3.1 F4.0 F5.0 F6.0 B0.1 F7.0 B1.1 F4.1 ", outcome.out)
+        self.assertIn("  stage 3: F0.0 F1.0 F2.0 F3.0 F0.1 B0.1 F1.1 B1.1 ", outcome.out)
+
+
 class Agreement(PlanTest):
     POLICIES = ("keep", "selective", "full")
 
@@ -140,13 +149,13 @@ class Shapes(PlanTest):
         seven = ("block_input", "qkv", "attention_output", "mlp_norm_input", "fc1_input", "fc1_output", "fc2_input")
         self.assertEqual(sum(size[t] for t in seven), 672 << 20)
 
-    def test_interleaved_and_tensor_parallel_stages_are_planned_though_not_run(self):
+    def test_tensor_parallel_stages_are_planned_though_not_run(self):
         settings = ("parallel.tensor_parallel=2", "parallel.data_parallel=1", "parallel.layers_per_virtual_stage=1",
                     "model.num_hidden_layers=4")
         facts = self.facts(*settings)
         self.assertEqual(facts["layout"]["chunks_per_stage"], 2)
         self.assert_refused(self.check(*settings), 2, "tensor_parallel")
-        self.assert_refused(self.check(*settings[2:]), 2, "layers_per_virtual_stage = 1", "spillway plan")
+        self.assertEqual(self.check(*settings[2:]).code, 0)
 
     def test_uneven_stages_are_not_averaged(self):
         facts = self.facts("model.num_hidden_layers=7", "parallel.layers_per_stage=[2, 5]")

@@ -1,6 +1,9 @@
 #include "support.hpp"
 
 #include <algorithm>
+#include <bit>
+
+#include "base/random.hpp"
 
 namespace spillway::test {
 
@@ -74,6 +77,25 @@ Bytes Trial::forecast_peak(const std::string& policy, std::int64_t iteration) co
   for (int rank = 0; rank < Grid(case_.grid).ranks(); ++rank)
     peak = std::max(peak, forecast(policy, rank, iteration).peak());
   return peak;
+}
+
+std::uint64_t gradient_fingerprint(PolicyRunner& runner) {
+  const device::Communicators& comm = runner.engine().communicators;
+  std::uint64_t sum = 0;
+  for (const auto& [key, place] : runner.engine().parameters.places()) {
+    const bool expert = place.shape.group == ParameterGroup::expert;
+    const GroupBuffers& group = runner.engine().parameters.group(place.shape.group);
+    const std::int64_t shard = group.elements.shard();
+    const std::int64_t first = (expert ? comm.expert_gradients : comm.dense_gradients).rank() * shard;
+    const std::int64_t shift = expert ? comm.here.expert * place.shape.size() : 0;
+    for (std::int64_t i = std::max(place.offset, first); i < std::min(place.offset + place.shape.size(), first + shard);
+         ++i)
+      sum += mix(std::bit_cast<std::uint32_t>(group.gradients[i]), static_cast<std::uint64_t>(key.second),
+                 static_cast<std::uint64_t>(runner.blocks()[static_cast<std::size_t>(key.first)].layer + 1),
+                 static_cast<std::uint64_t>(shift + i - place.offset));
+  }
+  MPI_Allreduce(MPI_IN_PLACE, &sum, 1, MPI_UINT64_T, MPI_SUM, comm.world.comm());
+  return sum;
 }
 
 std::map<std::int64_t, std::uint64_t> checksums(const PolicyRun& run) {

@@ -55,6 +55,10 @@ class Trial {
   RunContext context_;
 };
 
+/// Sum over all ranks of a hash of every parameter's gradient, element by element with its place in the model: equal for
+/// equal gradients however the model is laid out. Of the runner's last iteration. Collective over the world.
+std::uint64_t gradient_fingerprint(PolicyRunner& runner);
+
 /// Checksum of every completed iteration by its index; all attempts at an iteration must have found the same one.
 std::map<std::int64_t, std::uint64_t> checksums(const PolicyRun& run);
 

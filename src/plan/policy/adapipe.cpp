@@ -74,10 +74,11 @@ StaticChoice plan_adapipe(const StageFacts& facts) {
     nothing.push_back(is_layer(block) ? Mitigations{always_saved, {}, {}, 0} : Mitigations::keep_all());
 
   FastestPlan fastest(facts, facts.load);
-  const std::int64_t live = peak_live(facts.order);
+  const std::int64_t live = peak_live(facts.order), chunks = facts.blocks.back().chunk + 1;
   for (const Knapsack::Solution& saved : Knapsack(items).solutions()) {
     const bool last = saved.weight.value == 0;
-    if (facts.books.level() + live * saved.weight > facts.books.cap() && !last) continue;
+    const Bytes saved_by_all(live * saved.weight.value / chunks);  // a pair in flight holds a chunk's share
+    if (facts.books.level() + saved_by_all > facts.books.cap() && !last) continue;
     std::vector<Mitigations> plan = nothing;
     for (std::size_t i = 0; i < all.size(); ++i)
       if (saved.taken[i]) plan[all[i].block].keep = plan[all[i].block].keep | all[i].tensors;

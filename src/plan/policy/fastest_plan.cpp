@@ -11,14 +11,15 @@ ExpertRows rows_of(const StageBlock& block, double load) {
   return block.kind == BlockKind::moe ? rows_at(block.context, load) : ExpertRows{};
 }
 
-PassSeconds pass_seconds(const StageFacts& facts, double load) {
-  PassSeconds sum;
+std::vector<PassSeconds> pass_seconds(const StageFacts& facts, double load) {
+  std::vector<PassSeconds> sums(static_cast<std::size_t>(facts.blocks.back().chunk) + 1);
   for (const StageBlock& block : facts.blocks) {
     const CostSituation s{facts.machine, block.kind, block.context, rows_of(block, load), {}};
+    PassSeconds& sum = sums[static_cast<std::size_t>(block.chunk)];
     sum.forward += block_cost(s, PassKind::forward).total();
     sum.backward += block_cost(s, PassKind::backward).total();
   }
-  return sum;
+  return sums;
 }
 
 Seconds recompute_seconds(const StageFacts& facts, const StageBlock& block, const Mitigations& mitigations,
@@ -32,8 +33,9 @@ Seconds recompute_seconds(const StageFacts& facts, const StageBlock& block, cons
 }
 
 int micro_batches(const StageFacts& facts) {
-  return static_cast<int>(std::count_if(facts.order.begin(), facts.order.end(),
-                                        [](const Task& task) { return task.kind == Task::Kind::forward; }));
+  return static_cast<int>(std::count_if(facts.order.begin(), facts.order.end(), [](const Task& task) {
+    return task.kind == Task::Kind::forward && task.chunk == 0;
+  }));
 }
 
 void FastestPlan::consider(const std::vector<Mitigations>& plan, Seconds added) {

@@ -9,11 +9,11 @@ namespace spillway {
 /// Rows of a block's experts at `load` x balance; none in blocks without experts.
 ExpertRows rows_of(const StageBlock& block, double load);
 
-/// One micro-batch through the stage at `load` x balance with everything kept: compute and messages one after the other.
+/// One micro-batch through a chunk at `load` x balance with everything kept: compute and messages one after the other.
 struct PassSeconds {
   Seconds forward, backward;
 };
-PassSeconds pass_seconds(const StageFacts& facts, double load);
+std::vector<PassSeconds> pass_seconds(const StageFacts& facts, double load);  ///< [chunks]
 
 /// Seconds of what a block's backward pass computes again under `mitigations`, for one micro-batch; messages included.
 Seconds recompute_seconds(const StageFacts& facts, const StageBlock& block, const Mitigations& mitigations,

@@ -90,7 +90,7 @@ class Flexible final : public Policy {
     return p;
   }
 
-  /// What keeping everything takes beyond the least, here over here and all blocks of the stage that follow.
+  /// What keeping everything takes beyond the least, here over here and all blocks of the chunk that follow.
   double part(const Situation& s, const BlockRows& rows) const {
     const auto wish = [&](std::size_t b, const ExpertRows& n) {
       const StageBlock& block = blocks_[b];
@@ -99,7 +99,7 @@ class Flexible final : public Policy {
     const auto here = static_cast<std::size_t>(s.index);
     const double mine = wish(here, rows.whole);
     double all = mine;
-    for (std::size_t b = here + 1; b < blocks_.size(); ++b)
+    for (std::size_t b = here + 1; b < blocks_.size() && blocks_[b].chunk == s.block.chunk; ++b)
       all += wish(b, blocks_[b].kind == BlockKind::moe ? rows_at(blocks_[b].context, 1) : ExpertRows{});
     return all > 0 ? mine / all : 1;
   }

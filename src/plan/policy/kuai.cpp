@@ -33,8 +33,9 @@ struct Saved {
 
 /// Copies of a micro-batch that its neighbours' passes do not hide. A copy out runs beside the forward pass after its own
 /// in warm-up (T_F), beside a backward and the next forward pass in steady state (T_B + T_F); a copy in mirrors it. Where
-/// a micro-batch goes backward right after its forward pass, only its own passes are beside its copies.
-Seconds exposed_copies(std::span<const Task> order, const PassSeconds& passes, Seconds copy) {
+/// a micro-batch goes backward right after its forward pass, only its own passes are beside its copies. passes, copy [chunks]
+Seconds exposed_copies(std::span<const Task> order, const std::vector<PassSeconds>& passes,
+                       const std::vector<Seconds>& copy) {
   const auto follows_itself = [&](std::size_t backward) {
     return order[backward - 1] == Task{Task::Kind::forward, order[backward].micro_batch, order[backward].chunk};
   };
@@ -43,8 +44,10 @@ Seconds exposed_copies(std::span<const Task> order, const PassSeconds& passes, S
     const bool forward = order[i].kind == Task::Kind::forward;
     const std::size_t beside = forward ? i + 1 : i - 1;  // the task after a copy out, before a copy in
     const bool steady = order[beside].kind != order[i].kind && !follows_itself(std::max(i, beside));
-    const Seconds window = steady ? passes.forward + passes.backward : forward ? passes.forward : passes.backward;
-    exposed += std::max(Seconds(0), copy - window);
+    const auto chunk = static_cast<std::size_t>(order[i].chunk);
+    const PassSeconds& pass = passes[chunk];
+    const Seconds window = steady ? pass.forward + pass.backward : forward ? pass.forward : pass.backward;
+    exposed += std::max(Seconds(0), copy[chunk] - window);
   }
   return exposed;
 }
@@ -52,7 +55,7 @@ Seconds exposed_copies(std::span<const Task> order, const PassSeconds& passes, S
 struct Planner {
   const StageFacts& facts;
   Bytes smallest;
-  PassSeconds passes;
+  std::vector<PassSeconds> passes;  ///< [chunks]
 
   ExpertRows rows(const StageBlock& block) const { return rows_of(block, facts.load); }
 
@@ -60,7 +63,8 @@ struct Planner {
   std::vector<Saved> candidates(const std::vector<Mitigations>& plan) const {
     std::vector<Saved> list;
     if (facts.machine.shared_memory) return list;
-    const std::size_t blocks = facts.blocks.size() - (sends_output(facts.blocks) ? 0 : 1);
+    const bool ends = !sends_output(facts.blocks, facts.blocks.back().chunk);
+    const std::size_t blocks = facts.blocks.size() - (ends ? 1 : 0);
     for (std::size_t b = 0; b < blocks; ++b) {
       const StageBlock& block = facts.blocks[b];
       const TensorSet kept = compile(block.kind, block.context, plan[b]).kept;
@@ -76,13 +80,15 @@ struct Planner {
   /// The smallest alpha that fits; where none does, all that the host tier can take.
   void consider(Checkpoint knob, FastestPlan& fastest) const {
     std::vector<Mitigations> plan;
+    std::vector<PassSeconds> beside = passes;
     Seconds recompute;
     for (const StageBlock& block : facts.blocks) {
       plan.push_back(checkpointed(knob, block.kind));
-      recompute += recompute_seconds(facts, block, plan.back(), facts.load);
+      const Seconds again = recompute_seconds(facts, block, plan.back(), facts.load);
+      beside[static_cast<std::size_t>(block.chunk)].backward += again;
+      recompute += again;
     }
-    const PassSeconds beside{passes.forward, passes.backward + recompute};
-    Seconds copy;
+    std::vector<Seconds> copy(passes.size());
     const auto consider_now = [&] {
       const Seconds copies = exposed_copies(facts.order, beside, copy);
       fastest.consider(plan, static_cast<double>(micro_batches(facts)) * recompute + copies);
@@ -90,7 +96,7 @@ struct Planner {
     consider_now();
     for (const Saved& next : candidates(plan)) {
       plan[next.block].set(next.tensor, Treatment::offload);
-      copy += copy_seconds(facts.machine, next.bytes);
+      copy[static_cast<std::size_t>(facts.blocks[next.block].chunk)] += copy_seconds(facts.machine, next.bytes);
       consider_now();
     }
   }

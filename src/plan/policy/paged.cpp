@@ -23,6 +23,9 @@ class Paged final : public Policy {
   void prepare(const StageFacts& facts) override {
     load_ = facts.load;
     blocks_ = facts.blocks.size();
+    chunks_.clear();
+    for (int chunk = 0; chunk <= facts.blocks.back().chunk; ++chunk)
+      chunks_.push_back(blocks_of_chunk(facts.blocks, chunk));
     order_.assign(facts.order.begin(), facts.order.end());
     in_pool_.assign(order_.size() * blocks_, Bytes(0));
     pool_ = options_.paged_pool;
@@ -61,10 +64,11 @@ class Paged final : public Policy {
   Bytes in_flight(int micro_batch, int block) {
     Bytes sum;
     for (const Task& task : order_) {
-      const int blocks = task.micro_batch == micro_batch ? block : static_cast<int>(blocks_);
-      for (int b = 0; b < blocks; ++b)
+      const ChunkBlocks own = chunks_[static_cast<std::size_t>(task.chunk)];
+      const bool here = task.micro_batch == micro_batch && own.first <= block && block <= own.last;  // its forward pass
+      for (int b = own.first; b <= (here ? block - 1 : own.last); ++b)
         sum = task.kind == Task::Kind::forward ? sum + held(task.micro_batch, b) : sum - held(task.micro_batch, b);
-      if (task.micro_batch == micro_batch) break;  // this one's forward pass
+      if (here) break;
     }
     return sum;
   }
@@ -72,6 +76,7 @@ class Paged final : public Policy {
   PolicyOptions options_;
   double load_ = 1;
   std::size_t blocks_ = 0;
+  std::vector<ChunkBlocks> chunks_;
   std::vector<Task> order_;
   Bytes pool_;
   std::vector<Bytes> in_pool_;  // [micro-batch, block]

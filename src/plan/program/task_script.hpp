@@ -11,25 +11,36 @@ namespace spillway {
 
 struct Item {
   enum class Kind : unsigned char {
-    receive_input,     ///< block_input of block 0 from the previous stage
+    receive_input,     ///< block_input of a chunk's first block from the previous piece of the model
     forward,           ///< a block's forward instructions
-    send_output,       ///< block_output of the last block
+    send_output,       ///< block_output of a chunk's last block
     reload,            ///< a block's reloads: issued one block ahead of its backward pass, to hide the copies
-    receive_gradient,  ///< d_residual from the next stage
+    receive_gradient,  ///< d_residual of a chunk's last block from the next piece
     backward,          ///< a block's backward instructions
-    send_gradient
+    send_gradient      ///< d_residual of a chunk's first block
   } kind;
   int micro_batch = 0;
   int block = 0;
   bool operator==(const Item&) const = default;
 };
 
-/// Whether a stage exchanges activations with its neighbours: what its first and last blocks are decides.
-bool receives_input(std::span<const StageBlock> blocks);
-bool sends_output(std::span<const StageBlock> blocks);
+/// Whether a chunk exchanges activations with its neighbours in the model: what its first and last blocks are decides.
+bool receives_input(std::span<const StageBlock> blocks, int chunk);
+bool sends_output(std::span<const StageBlock> blocks, int chunk);
 
-/// Items of task order[index]. The last block of a micro-batch is reloaded beside what comes before its backward pass:
-/// a forward of another micro-batch, or the end of another's backward.
+/// Items of task order[index]. The last block of a (micro-batch, chunk) is reloaded beside what comes before its backward
+/// pass: another's forward, or the end of another's backward.
 std::vector<Item> task_script(std::span<const Task> order, std::size_t index, std::span<const StageBlock> blocks);
+
+/// Where a stage stands in its pipeline.
+struct PipelinePlace {
+  int stage = 0, stages = 1, micro_batches = 1;
+};
+/// The other end of an item that is a message: its stage, and a tag that no other message of the same direction between
+/// the two has in an iteration, even where both neighbours are one.
+struct MessageEnd {
+  int stage = 0, tag = 0;
+};
+MessageEnd message_end(const Item& item, int chunk, const PipelinePlace& here);
 
 }  // namespace spillway

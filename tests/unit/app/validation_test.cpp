@@ -35,9 +35,9 @@ TEST(Reports1, LayersOverStagesAlwaysAddUp) {
     });
     EXPECT_NO_THROW(validate(c, 0));
     std::int64_t sum = 0;
-    for (const std::int64_t n : layers_of_stages(c)) sum += n;
+    for (const std::int64_t n : layers_of_pieces(c)) sum += n;
     EXPECT_EQ(sum, layers);
-    EXPECT_EQ(layers_of_stages(c).size(), static_cast<std::size_t>(stages));
+    EXPECT_EQ(layers_of_pieces(c).size(), static_cast<std::size_t>(stages));
   }
 }
 
@@ -46,13 +46,13 @@ TEST(Reports1, UnevenSplitGivesTheFirstStagesOneMore) {
     v.model.num_hidden_layers = 7;
     v.grid.pipeline_parallel = 2;
   });
-  EXPECT_THAT(layers_of_stages(c), ElementsAre(4, 3));
+  EXPECT_THAT(layers_of_pieces(c), ElementsAre(4, 3));
   c.model.num_hidden_layers = 30;
   c.grid.pipeline_parallel = 4;
-  EXPECT_THAT(layers_of_stages(c), ElementsAre(8, 8, 7, 7));
+  EXPECT_THAT(layers_of_pieces(c), ElementsAre(8, 8, 7, 7));
   c.layers_per_stage = {7, 7, 8, 8};
   EXPECT_NO_THROW(validate(c, 0));
-  EXPECT_THAT(layers_of_stages(c), ElementsAre(7, 7, 8, 8));
+  EXPECT_THAT(layers_of_pieces(c), ElementsAre(7, 7, 8, 8));
 }
 
 TEST(Reports1, StatedSplitThatDoesNotAddUpIsRefusedWithTheArithmetic) {
@@ -68,7 +68,7 @@ TEST(Reports1, StatedSplitThatDoesNotAddUpIsRefusedWithTheArithmetic) {
                     HasSubstr("2 would be left out")));
   EXPECT_THAT(refusal(split({8, 8, 8, 8})), HasSubstr("2 would be invented"));
   EXPECT_THAT(refusal(split({15, 15})), HasSubstr("2 entries"));
-  EXPECT_THAT(refusal(split({10, 10, 10, 0})), HasSubstr("every stage needs a layer"));
+  EXPECT_THAT(refusal(split({10, 10, 10, 0})), HasSubstr("every stage and chunk needs a layer"));
 }
 
 TEST(Reports1, MoreStagesThanLayersAreRefused) {
@@ -193,17 +193,46 @@ TEST(Interleaving, ChunksMustDivideTheLayersOfEveryStage) {
   const auto refused = [](const Case& c) { return input_error_of([&] { validate(c, 0); }); };
   EXPECT_THAT(refused(interleaved(48, 8, 4)),
               AllOf(HasSubstr("layers_per_virtual_stage = 4"), HasSubstr("6 = 1 x 4 + 2"), HasSubstr("3 or 6")));
-  EXPECT_THAT(refused(interleaved(7, 2, 1)), AllOf(HasSubstr("4 + 3"), HasSubstr("multiple of pipeline_parallel = 2")));
-  EXPECT_THAT(refused(interleaved(4, 1, 2)), HasSubstr("no bubble"));
+  EXPECT_THAT(refused(interleaved(7, 2, 1)),
+              AllOf(HasSubstr("7 layers on 2 stages are 3 each and 1 over"), HasSubstr("virtual_stages")));
   EXPECT_THAT(refused(interleaved(4, 2, -1)), HasSubstr("layers_per_virtual_stage = -1"));
 }
 
-TEST(RealRun, SeveralChunksAreRefusedAndSayWhatIsPossible) {
-  EXPECT_THAT(input_error_of([&] {
-                validate_real_run(interleaved(4, 2, 1), {2, 2, 2});
-              }),
-              AllOf(HasSubstr("layers_per_virtual_stage = 1"), HasSubstr("2 layers"), HasSubstr("spillway plan")));
-  EXPECT_NO_THROW(validate_real_run(interleaved(4, 2, 2), {2, 2, 2}));  // one chunk: plain 1F1B
+TEST(Interleaving, VirtualStagesMayDifferByALayerOrBeStated) {
+  const auto cut = [](std::int64_t layers, std::int64_t virtual_stages, std::vector<std::int64_t> list = {}) {
+    return changed([&](Case& c) {
+      c.model.num_hidden_layers = layers;
+      c.grid.pipeline_parallel = 2;
+      c.virtual_stages = virtual_stages;
+      c.layers_per_stage = std::move(list);
+    });
+  };
+  const auto refused = [](const Case& c) { return input_error_of([&] { validate(c, 0); }); };
+  EXPECT_THAT(layers_of_pieces(cut(7, 3)), ElementsAre(2, 1, 1, 1, 1, 1));
+  EXPECT_NO_THROW(validate(cut(7, 3), 0));
+  EXPECT_NO_THROW(validate(cut(7, 2, {1, 3, 2, 1}), 0));
+  EXPECT_THAT(refused(cut(7, 2, {4, 3})), AllOf(HasSubstr("2 entries"), HasSubstr("4 = pipeline_parallel 2 x")));
+  EXPECT_THAT(refused(cut(7, 4)), AllOf(HasSubstr("7 layers"), HasSubstr("at most 3")));
+  EXPECT_THAT(refused(cut(7, 0)), HasSubstr("virtual_stages = 0"));
+  EXPECT_THAT(refused(cut(7, std::int64_t{1} << 62)), HasSubstr("at most 3"));
+  Case both = cut(8, 2);
+  both.layers_per_virtual_stage = 2;
+  EXPECT_THAT(refused(both), HasSubstr("set one of them"));
+}
+
+TEST(Schedule, OrdersAreNamedAndGPipeTakesStagesInOnePiece) {
+  const auto with = [](const char* schedule, std::int64_t virtual_stages) {
+    return changed([&](Case& c) {
+      c.model.num_hidden_layers = 4;
+      c.grid.pipeline_parallel = 2;
+      c.virtual_stages = virtual_stages;
+      c.schedule = schedule;
+    });
+  };
+  const auto refused = [](const Case& c) { return input_error_of([&] { validate(c, 0); }); };
+  EXPECT_THAT(refused(with("1f2b", 1)), AllOf(HasSubstr("1f2b"), HasSubstr("1f1b, gpipe")));
+  EXPECT_THAT(refused(with("gpipe", 2)), AllOf(HasSubstr("gpipe"), HasSubstr("2 virtual stages")));
+  EXPECT_NO_THROW(validate(with("gpipe", 1), 0));
 }
 
 TEST(TensorParallel, DividesWhatItsRanksShare) {

@@ -86,9 +86,9 @@ TEST(AdaPipe, OneLayerByHand) {
 /// A random stage with one transformer layer, and the units of that layer.
 struct OneLayer {
   explicit OneLayer(std::uint64_t seed) : stage(random_stage(seed)) {
-    stage.setup.layers_of_stages[static_cast<std::size_t>(stage.stage)] = 1;
+    stage.setup.layers_of_pieces[static_cast<std::size_t>(stage.stage)] = 1;
     stage.setup.shape.num_hidden_layers =
-        std::accumulate(stage.setup.layers_of_stages.begin(), stage.setup.layers_of_stages.end(), std::int64_t{0});
+        std::accumulate(stage.setup.layers_of_pieces.begin(), stage.setup.layers_of_pieces.end(), std::int64_t{0});
     const auto blocks = stage.blocks();
     while (blocks[layer].kind != BlockKind::moe && blocks[layer].kind != BlockKind::dense) ++layer;
     const StageBlock& block = blocks[layer];

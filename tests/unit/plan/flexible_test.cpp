@@ -18,7 +18,7 @@ std::vector<StageBlock> stage_of_three() {
   setup.shape.intermediate_size = 48;
   setup.grid = {2, expert_ranks, 1, expert_ranks};
   setup.sequence_length = 512;  // 1024 rows a rank at balance, 2048 at worst: 8 tiles and more
-  setup.layers_of_stages = {3, 3};
+  setup.layers_of_pieces = {3, 3};
   return stage_blocks(setup, 0);  // synthetic input, dense, moe, moe
 }
 

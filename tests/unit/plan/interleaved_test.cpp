@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
+#include <tuple>
 
 namespace spillway {
 namespace {
@@ -101,6 +103,72 @@ TEST(MicroBatchGroups, AreAsEqualAsPossibleAndAtLeastAsLongAsThePipeline) {
     EXPECT_GE(*least, std::min(s.stages, s.micro_batches));
     EXPECT_EQ(*most, groups.front());
   });
+}
+
+/// min(m v, w + 1) pairs.
+TEST(Interleaved, PairsInFlightAreTheWarmUpsAndOne) {
+  for_every_shape([](const ScheduleShape& s) {
+    for (int stage = 0; stage < s.stages; ++stage)
+      ASSERT_EQ(peak_live(interleaved_order(s, stage)),
+                std::min(s.micro_batches * s.chunks, warm_up_forwards(s, stage) + 1))
+          << "p " << s.stages << ", v " << s.chunks << ", m " << s.micro_batches << ", stage " << stage;
+  });
+}
+
+TEST(Interleaved, InFlightOnTheFirstStageInMicroBatches) {
+  const auto live = [](const ScheduleShape& s, int stage) {
+    return static_cast<double>(peak_live(interleaved_order(s, stage))) / s.chunks;
+  };
+  EXPECT_DOUBLE_EQ(live({4, 8, 1}, 0), 4);
+  EXPECT_DOUBLE_EQ(live({4, 8, 2}, 0), 5.5);
+  EXPECT_DOUBLE_EQ(live({8, 56, 2}, 0), 11.5);
+  EXPECT_DOUBLE_EQ(live({8, 56, 4}, 0), 9.75);
+  EXPECT_DOUBLE_EQ(live({8, 56, 2}, 7), 4.5);  // the last stage: 8 of the warm-up and one, 2 chunks
+  EXPECT_DOUBLE_EQ(live({4, 1, 4}, 0), 1);
+}
+
+/// Seconds of a schedule whose chunks take `forward` and `backward` seconds, with messages that take no time.
+double makespan(const Schedule& schedule, double forward, double backward) {
+  const int stages = static_cast<int>(schedule.size());
+  int chunks = 1;
+  for (const Task& t : schedule[0]) chunks = std::max(chunks, t.chunk + 1);
+  std::map<std::tuple<int, Kind, int>, double> end;  // by piece of the model, kind, micro-batch
+  std::vector<std::size_t> next(schedule.size(), 0);
+  std::vector<double> free(schedule.size(), 0);
+  const auto input = [&](int piece, const Task& t) -> const double* {
+    static constexpr double at_once = 0;
+    const int before = t.kind == Kind::forward ? piece - 1 : piece + 1;
+    if (before < 0) return &at_once;
+    const auto found = before == stages * chunks ? end.find({piece, Kind::forward, t.micro_batch})
+                                                 : end.find({before, t.kind, t.micro_batch});
+    return found == end.end() ? nullptr : &found->second;
+  };
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (int r = 0; r < stages; ++r)
+      while (next[r] < schedule[r].size()) {
+        const Task& t = schedule[r][next[r]];
+        const int piece = t.chunk * stages + r;
+        const double* ready = input(piece, t);
+        if (ready == nullptr) break;
+        free[r] = std::max(free[r], *ready) + (t.kind == Kind::forward ? forward : backward);
+        end[{piece, t.kind, t.micro_batch}] = free[r];
+        ++next[r];
+        moved = true;
+      }
+  }
+  return *std::max_element(free.begin(), free.end());
+}
+
+/// (p - 1) / (v m) of the ideal time, for m a multiple of p, no latency and m large enough.
+TEST(Interleaved, TheBubbleShrinksWithTheChunks) {
+  for (const int p : {2, 4, 8})
+    for (const int v : {1, 2, 4})
+      for (const int m : {2 * p, 4 * p}) {
+        const double forward = 1.0 / v, backward = 2.0 / v, ideal = 3.0 * m;
+        const double bubble = makespan(interleaved_one_forward_one_backward({p, m, v}), forward, backward) / ideal - 1;
+        EXPECT_NEAR(bubble, (p - 1.0) / (v * m), 1e-12) << "p " << p << ", v " << v << ", m " << m;
+      }
 }
 
 }  // namespace

@@ -59,7 +59,7 @@ TEST(Kuai, SmallTensorsStay) {
 TEST(Kuai, ExposesWhatTheNeighbouringPassesDoNotHide) {
   StaticStage s = dense_stage(2, "F0 F1 B0 B1");
   s.machine.link_bandwidth = 512 / 100e-6;  // mlp_fc1_output in 100 us
-  const PassSeconds passes = pass_seconds(*StageFactsOf(s), 1);
+  const PassSeconds passes = pass_seconds(*StageFactsOf(s), 1).front();
   EXPECT_NEAR(passes.forward.value, 16 * launch.value, 1e-12);
   EXPECT_NEAR(passes.backward.value, 16 * launch.value, 1e-12);
   // One tensor, 100 us: out of F0 beside F1, 80 us; out of F1 and into B0 beside 160 us; into B1 beside B0, 80 us.
@@ -95,7 +95,7 @@ TEST(Kuai, WhatIsComputedAgainHidesCopiesToo) {
 
 TEST(Kuai, TheLastBlockOfTheLastStageStays) {
   StaticStage s = dense_stage(1, "F0 F1 B0 B1");
-  s.setup.layers_of_stages = {1, 0, 2};
+  s.setup.layers_of_pieces = {1, 0, 2};
   s.stage = 2;
   s.cap = Bytes(0);  // whatever can leave does
   const StaticChoice choice = plan_kuai(*StageFactsOf(s), smallest(0));

@@ -57,7 +57,7 @@ TEST(MemoryCurve, AMicroBatchKeepsWhatItsBlocksKeep) {
   m.intermediate_size = 16;
   m.head = false;
   setup.sequence_length = 4;
-  setup.layers_of_stages = {2};
+  setup.layers_of_pieces = {2};
   const auto blocks = stage_blocks(setup, 0);
   EXPECT_EQ(micro_batch_bytes(blocks, std::vector<ExpertRows>(blocks.size())), Bytes(2 * 1824 + 128));
 }

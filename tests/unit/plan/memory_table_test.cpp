@@ -29,8 +29,7 @@ MemorySetup published_423b(Inventory inventory = Inventory::lean) {
   s.inventory = inventory;
   setup.stage.grid = {8, 32, 2, 64};
   setup.stage.sequence_length = 4096;
-  setup.stage.layers_of_stages.assign(8, 4);
-  setup.chunks = 2;
+  setup.stage.layers_of_pieces.assign(16, 2);
   setup.micro_batches = 56;
   setup.margin = 1.15;
   return setup;
@@ -56,7 +55,7 @@ TEST(Published423B, StaticMemoryOfARankIs1792GigabytesAndItsRoutersAndNorms) {
 }
 
 TEST(Published423B, ALayerSaves672MebibytesInTheSevenTensorsOfTheFigure) {
-  const BlockContext c = stage_layout(published_423b(), 3).chunks[0][0].context;
+  const BlockContext c = stage_layout(published_423b(), 3).blocks[0].context;
   const ExpertRows balanced = balanced_rows(c, 1);
   Bytes sum;
   for (const Tensor t : {Tensor::block_input, Tensor::qkv, Tensor::attention_output, Tensor::mlp_norm_input,
@@ -64,7 +63,7 @@ TEST(Published423B, ALayerSaves672MebibytesInTheSevenTensorsOfTheFigure) {
     sum += bytes(t, c, balanced);
   EXPECT_EQ(sum, 672 * mebibyte);
   const auto saved = [&](Inventory inventory) {
-    const BlockContext context = stage_layout(published_423b(inventory), 3).chunks[0][0].context;
+    const BlockContext context = stage_layout(published_423b(inventory), 3).blocks[0].context;
     return mebibytes(saved_activation_bytes(BlockKind::moe, context, balanced));
   };
   EXPECT_DOUBLE_EQ(saved(Inventory::lean), 738.5);
@@ -101,7 +100,7 @@ MemorySetup mixed(std::vector<std::int64_t> layers = {2, 1, 1, 2}, bool head = t
   setup.stage.shape.head = head;
   setup.stage.grid = {static_cast<int>(layers.size()), 4, 1, 2};
   setup.stage.sequence_length = 24;
-  setup.stage.layers_of_stages = std::move(layers);
+  setup.stage.layers_of_pieces = std::move(layers);
   setup.micro_batches = 5;
   setup.margin = 1.15;
   return setup;
@@ -200,11 +199,11 @@ TEST(MemoryTable, APolicyThatFollowsTheLoadIsForecastWhereItIsAsked) {
     EXPECT_EQ(peaks.no_forecast, "");
     for (const StagePeaks& stage : peaks.stages) ASSERT_EQ(stage.at.size(), load_axis(setup).loads.size());
   }
-  setup.stage.layers_of_stages = {2, 2, 2, 2};
+  setup.stage.layers_of_pieces.assign(8, 1);  // two chunks on each of four stages
   setup.stage.shape.num_hidden_layers = 8;
-  setup.chunks = 2;
-  for (const char* name : {"flexible", "paged", "kuai"}) EXPECT_NE(peaks_of(setup, name).no_forecast, "") << name;
-  EXPECT_EQ(peaks_of(setup, "selective").no_forecast, "");
+  for (const char* name : {"flexible", "paged", "kuai", "unified", "adapipe", "selective"})
+    for (const StagePeaks& stage : peaks_of(setup, name).stages)
+      ASSERT_EQ(stage.at.size(), load_axis(setup).loads.size()) << name;
 }
 
 TEST(MemoryTable, WorstAndOrdinaryStage) {

@@ -20,9 +20,17 @@ MemorySetup mixed(std::vector<std::int64_t> layers = {2, 1, 1, 2}, bool head = t
   setup.stage.shape.head = head;
   setup.stage.grid = {static_cast<int>(layers.size()), 4, 1, 2};
   setup.stage.sequence_length = 24;
-  setup.stage.layers_of_stages = std::move(layers);
+  setup.stage.layers_of_pieces = std::move(layers);
   setup.micro_batches = 5;
   setup.margin = 1.15;
+  return setup;
+}
+
+/// The same layers in so many equal chunks.
+MemorySetup with_chunks(MemorySetup setup, int chunks) {
+  auto& layers = setup.stage.layers_of_pieces;
+  const std::int64_t of_piece = layers.front() / chunks;
+  layers.assign(layers.size() * static_cast<std::size_t>(chunks), of_piece);
   return setup;
 }
 
@@ -33,25 +41,28 @@ Bytes static_memory(const MemorySetup& setup, int stage) {
 }
 
 TEST(Chunks, DealTheLayersOverTheStagesInTurn) {
-  MemorySetup setup = mixed({4, 4}, false);
-  setup.chunks = 2;
-  const auto listing = [&](int stage) {
+  const auto listing = [](const MemorySetup& setup, int stage) {
     std::string text;
-    for (const auto& blocks : stage_layout(setup, stage).chunks) {
-      text += '|';
-      for (const StageBlock& block : blocks)
-        text += block.layer < 0 ? fmt::format(" {}", name(block.kind))
-                                : fmt::format(" {}{}", name(block.kind), block.layer);
+    int chunk = -1;
+    for (const StageBlock& block : stage_layout(setup, stage).blocks) {
+      if (block.chunk != chunk) text += '|';
+      chunk = block.chunk;
+      text +=
+          block.layer < 0 ? fmt::format(" {}", name(block.kind)) : fmt::format(" {}{}", name(block.kind), block.layer);
     }
     return text;
   };
-  EXPECT_EQ(listing(0), "| synthetic_input dense0 moe1| moe4 moe5");
-  EXPECT_EQ(listing(1), "| moe2 moe3| moe6 moe7 square_loss");
+  const MemorySetup even = with_chunks(mixed({4, 4}, false), 2);
+  EXPECT_EQ(listing(even, 0), "| synthetic_input dense0 moe1| moe4 moe5");
+  EXPECT_EQ(listing(even, 1), "| moe2 moe3| moe6 moe7 square_loss");
+  MemorySetup uneven = even;
+  uneven.stage.layers_of_pieces = {1, 3, 2, 2};
+  EXPECT_EQ(listing(uneven, 0), "| synthetic_input dense0| moe4 moe5");
+  EXPECT_EQ(listing(uneven, 1), "| moe1 moe2 moe3| moe6 moe7 square_loss");
 }
 
 TEST(Chunks, ParametersOfAllStagesAddUpToTheModel) {
-  MemorySetup setup = mixed({4, 4});
-  setup.chunks = 4;
+  const MemorySetup setup = with_chunks(mixed({4, 4}), 4);
   std::int64_t sum = 0;
   for (int stage = 0; stage < 2; ++stage) {
     const RankElements e = stage_layout(setup, stage).elements;
@@ -77,8 +88,7 @@ TEST(Chunks, PairsOfMicroBatchAndChunkByHand) {
   s.head = false;
   setup.stage.sequence_length = 4;
   setup.stage.grid.pipeline_parallel = 2;
-  setup.stage.layers_of_stages = {2, 2};
-  setup.chunks = 2;
+  setup.stage.layers_of_pieces = {1, 1, 1, 1};
   setup.micro_batches = 4;
   setup.limits.alignment = Bytes(1);
   // Groups of 2: stage 0 runs 2 + 2 forwards first and holds 5 pairs of one layer each, stage 1 runs 2 and holds 3.
@@ -88,13 +98,13 @@ TEST(Chunks, PairsOfMicroBatchAndChunkByHand) {
   EXPECT_EQ(moving(setup, 0, "full"), Bytes(4 * 128 + 1824 + 128 + 512));
   EXPECT_EQ(moving(setup, 1, "full"), Bytes(2 * 128 + 1824 + 128 + 512));
   // Without interleaving: two layers of two micro-batches on stage 0.
-  setup.chunks = 1;
+  setup.stage.layers_of_pieces = {2, 2};
   EXPECT_EQ(moving(setup, 0, "keep"), Bytes(4 * 1824 + 128 + 512));
 }
 
 StepPlan plan_of(const MemorySetup& setup, int stage, Policy& policy) {
   const StageLayout layout = stage_layout(setup, stage);
-  return StepPlan({layout.chunks[0], layout.order, layout.elements, setup.limits, setup.machine, setup.margin}, policy);
+  return StepPlan({layout.blocks, layout.order, layout.elements, setup.limits, setup.machine, setup.margin}, policy);
 }
 
 TEST(StageForecast, OfOneChunkIsTheForecastOfTheRun) {
@@ -118,8 +128,7 @@ TEST(StageForecast, PeaksFromFootprintsAreThoseOfTheBooks) {
     for (const char* name : {"oracle", "keep", "selective", "full"})
       for (int stage = 0; stage < 2; ++stage)
         for (const std::int64_t rows : {0, 1, 48, 96}) {
-          MemorySetup setup = mixed({4, 4}, true, Inventory::with_combine);
-          setup.chunks = chunks;
+          const MemorySetup setup = with_chunks(mixed({4, 4}, true, Inventory::with_combine), chunks);
           StageForecast forecast(setup, stage, find_policy(name));
           const Books books = forecast.books(rows);
           ASSERT_EQ(forecast.peak(rows), (MemoryPeak{books.ledger().peak(), books.host().peak()}))
@@ -224,7 +233,7 @@ TEST(LeastBytes, WithSeveralChunksCountTheInputsOfEveryPair) {
   MemorySetup setup = long_sequences({4, 4});
   setup.micro_batches = 6;
   const Bytes whole = least_bytes(setup, 1);  // one micro-batch: four inputs
-  setup.chunks = 2;                           // groups of two: three pairs of two inputs each
+  setup = with_chunks(setup, 2);              // groups of two: three pairs of two inputs each
   EXPECT_EQ(least_bytes(setup, 1) - whole, Bytes(2 * 2400 * 64 * 4));
 }
 

@@ -19,7 +19,7 @@ StageSetup seven_layers(bool head = true) {
   setup.grid = {3, 4, 1, 2};
   setup.sequence_length = 16;
   setup.micro_batch_size = 2;
-  setup.layers_of_stages = {3, 2, 2};
+  setup.layers_of_pieces = {3, 2, 2};
   return setup;
 }
 
@@ -48,7 +48,7 @@ TEST(StageBlocks, WithoutHeadNoiseComesInAndASquareLossEnds) {
 TEST(StageBlocks, ASingleStageHoldsEverything) {
   StageSetup setup = seven_layers();
   setup.grid.pipeline_parallel = 1;
-  setup.layers_of_stages = {7};
+  setup.layers_of_pieces = {7};
   EXPECT_EQ(listing(setup, 0), "embedding dense0 moe1 moe2 moe3 moe4 moe5 moe6 head");
 }
 

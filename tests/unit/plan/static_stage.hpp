@@ -83,7 +83,7 @@ inline StaticStage dense_stage(std::int64_t layers, std::string_view order) {
   m.num_hidden_layers = m.first_k_dense_replace = layers + 2;
   s.setup.sequence_length = 4;
   s.setup.grid.pipeline_parallel = 3;
-  s.setup.layers_of_stages = {1, layers, 1};
+  s.setup.layers_of_pieces = {1, layers, 1};
   s.stage = 1;
   s.order = tasks(order);
   return s;
@@ -138,9 +138,9 @@ inline StaticStage random_stage(std::uint64_t seed) {
   s.setup.grid = {static_cast<int>(draw.of({1, 2, 3})), static_cast<int>(draw.of({2, 4})),
                   static_cast<int>(draw.of({1, 2})), static_cast<int>(draw.of({1, 2}))};
   s.setup.sequence_length = draw.of({8, 20, 64});
-  for (int i = 0; i < s.setup.grid.pipeline_parallel; ++i) s.setup.layers_of_stages.push_back(1 + draw.below(3));
+  for (int i = 0; i < s.setup.grid.pipeline_parallel; ++i) s.setup.layers_of_pieces.push_back(1 + draw.below(3));
   m.num_hidden_layers =
-      std::accumulate(s.setup.layers_of_stages.begin(), s.setup.layers_of_stages.end(), std::int64_t{0});
+      std::accumulate(s.setup.layers_of_pieces.begin(), s.setup.layers_of_pieces.end(), std::int64_t{0});
   s.stage = static_cast<int>(draw.below(s.setup.grid.pipeline_parallel));
   s.order = random_order(draw);
   s.alignment = Bytes(draw.of({1, 256}));

@@ -13,19 +13,19 @@ namespace {
 
 /// Dense layers small enough to add up by hand. Bytes: [T, h] 128, q/k/v 384, log-sum-exp 32, fc1 output 512, fc2 input
 /// 256; what keep leaves of a layer is 128 x 5 + 384 + 32 + 512 + 256 = 1824. 656 parameters a layer.
-StageSetup dense_layers(std::vector<std::int64_t> layers_of_stages) {
+StageSetup dense_layers(std::vector<std::int64_t> layers_of_pieces) {
   StageSetup setup;
   ModelShape& s = setup.shape;
   s.hidden_size = 8;
   s.num_attention_heads = s.num_key_value_heads = 2;
   s.head_dim = 4;
   s.num_hidden_layers = s.first_k_dense_replace =
-      std::accumulate(layers_of_stages.begin(), layers_of_stages.end(), std::int64_t{0});
+      std::accumulate(layers_of_pieces.begin(), layers_of_pieces.end(), std::int64_t{0});
   s.intermediate_size = 16;
   s.head = false;
   setup.sequence_length = 4;
-  setup.grid.pipeline_parallel = static_cast<int>(std::ssize(layers_of_stages));
-  setup.layers_of_stages = std::move(layers_of_stages);
+  setup.grid.pipeline_parallel = static_cast<int>(std::ssize(layers_of_pieces));
+  setup.layers_of_pieces = std::move(layers_of_pieces);
   return setup;
 }
 constexpr std::int64_t kept_layer = 1824, layer_parameters = 656;
@@ -88,7 +88,7 @@ StageSetup mixed(Inventory inventory = Inventory::lean, bool head = true) {
   setup.shape.head = head;
   setup.grid = {4, 4, 1, 2};
   setup.sequence_length = 24;
-  setup.layers_of_stages = {2, 1, 1, 2};
+  setup.layers_of_pieces = {2, 1, 1, 2};
   return setup;
 }
 

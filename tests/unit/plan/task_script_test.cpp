@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <map>
 
 #include "base/random.hpp"
@@ -62,11 +63,71 @@ TEST(TaskScript, TheLastStageReloadsRightAwayWhatItHasJustSentForward) {
             "recv0.0 F0.0 F0.1 R0.1 R0.0 B0.1 B0.0 sendgrad0.0 recv1.0 F1.0 F1.1 R1.1 R1.0 B1.1 B1.0 sendgrad1.0");
 }
 
+/// Two chunks of a layer each, the first with the embedding.
+std::vector<StageBlock> two_chunks() {
+  auto blocks = blocks_of({BlockKind::embedding, BlockKind::moe, BlockKind::moe});
+  blocks[2].chunk = 1;
+  return blocks;
+}
+
+TEST(TaskScript, ChunksAreWorkedByThemselvesByHand) {
+  const std::vector<Task> order = {{Task::Kind::forward, 0, 0},
+                                   {Task::Kind::forward, 0, 1},
+                                   {Task::Kind::backward, 0, 1},
+                                   {Task::Kind::backward, 0, 0}};
+  EXPECT_EQ(text(script(order, two_chunks())),
+            "F0.0 F0.1 send0.1 recv0.2 F0.2 send0.2 R0.2 grad0.2 R0.1 B0.2 sendgrad0.2 grad0.1 R0.0 B0.1 B0.0");
+  // Another chunk's backward right after a forward of the same micro-batch: its tensors come back beside that.
+  const std::vector<Task> other = {{Task::Kind::forward, 0, 1}, {Task::Kind::backward, 0, 0}};
+  EXPECT_EQ(text(task_script(other, 0, two_chunks())), "R0.1 recv0.2 F0.2 send0.2");
+}
+
 TEST(TaskScript, FirstAndLastBlocksDecideAboutMessages) {
-  EXPECT_TRUE(receives_input(blocks_of({BlockKind::dense, BlockKind::moe})));
-  EXPECT_FALSE(receives_input(blocks_of({BlockKind::synthetic_input, BlockKind::moe})));
-  EXPECT_TRUE(sends_output(blocks_of({BlockKind::embedding, BlockKind::dense})));
-  EXPECT_FALSE(sends_output(blocks_of({BlockKind::moe, BlockKind::square_loss})));
+  EXPECT_TRUE(receives_input(blocks_of({BlockKind::dense, BlockKind::moe}), 0));
+  EXPECT_FALSE(receives_input(blocks_of({BlockKind::synthetic_input, BlockKind::moe}), 0));
+  EXPECT_TRUE(sends_output(blocks_of({BlockKind::embedding, BlockKind::dense}), 0));
+  EXPECT_FALSE(sends_output(blocks_of({BlockKind::moe, BlockKind::square_loss}), 0));
+  EXPECT_TRUE(sends_output(two_chunks(), 0));
+  EXPECT_TRUE(receives_input(two_chunks(), 1));
+}
+
+TEST(MessageEnd, GoesToTheNextPieceOfTheModelAndRoundToTheFirstStage) {
+  const auto end = [](Kind kind, int mb, int chunk, int stage, int stages) {
+    const MessageEnd e = message_end({kind, mb, 0}, chunk, {stage, stages, 10});
+    return std::make_pair(e.stage, e.tag);
+  };
+  using Pair = std::pair<int, int>;
+  EXPECT_EQ(end(Kind::send_output, 3, 0, 0, 4), (Pair{1, 3}));
+  EXPECT_EQ(end(Kind::receive_input, 3, 0, 1, 4), (Pair{0, 3}));
+  EXPECT_EQ(end(Kind::send_output, 3, 0, 3, 4), (Pair{0, 13}));  // into chunk 1 of the first stage
+  EXPECT_EQ(end(Kind::receive_input, 3, 1, 0, 4), (Pair{3, 13}));
+  EXPECT_EQ(end(Kind::send_gradient, 3, 1, 0, 4), (Pair{3, 3}));
+  EXPECT_EQ(end(Kind::receive_gradient, 3, 0, 3, 4), (Pair{0, 3}));
+  EXPECT_EQ(end(Kind::send_gradient, 3, 1, 2, 4), (Pair{1, 13}));
+}
+
+/// What one rank sends, another receives, and no two messages between the same ranks have one tag.
+TEST(MessageEnd, SendersAndReceiversAgreeInAnyShape) {
+  for (const int stages : {2, 3, 4})
+    for (const int chunks : {1, 2, 3}) {
+      std::map<std::array<int, 4>, int> sent, received;  // by [from, to, backward, tag]
+      for (int stage = 0; stage < stages; ++stage)
+        for (int chunk = 0; chunk < chunks; ++chunk)
+          for (int mb = 0; mb < 5; ++mb) {
+            const bool first = stage + chunk == 0, last = stage == stages - 1 && chunk == chunks - 1;
+            const auto end = [&](Kind kind) { return message_end({kind, mb, 0}, chunk, {stage, stages, 5}); };
+            if (!last) {
+              ++sent[{stage, end(Kind::send_output).stage, 0, end(Kind::send_output).tag}];
+              ++received[{end(Kind::receive_gradient).stage, stage, 1, end(Kind::receive_gradient).tag}];
+            }
+            if (!first) {
+              ++sent[{stage, end(Kind::send_gradient).stage, 1, end(Kind::send_gradient).tag}];
+              ++received[{end(Kind::receive_input).stage, stage, 0, end(Kind::receive_input).tag}];
+            }
+          }
+      EXPECT_EQ(sent, received) << stages << " stages, " << chunks << " chunks";
+      for (const auto& [message, count] : sent) EXPECT_EQ(count, 1);
+    }
 }
 
 /// Every (micro-batch, block) goes forward, is reloaded and goes backward once each, in this order.

@@ -16,7 +16,7 @@ using testing::ElementsAre;
 StageBlock moe_block() {
   StageSetup setup;
   setup.grid = {1, 2, 1, 2};
-  setup.layers_of_stages = {4};
+  setup.layers_of_pieces = {4};
   setup.sequence_length = 64;
   setup.shape.head = false;
   return stage_blocks(setup, 0)[1];

@@ -21,7 +21,7 @@ StepPlan::Setup one_stage() {
   stage.shape.intermediate_size = 48;
   stage.grid = {1, 2, 1, 2};
   stage.sequence_length = 32;
-  stage.layers_of_stages = {2};
+  stage.layers_of_pieces = {2};
   const auto blocks = stage_blocks(stage, 0);  // synthetic input, dense, moe, loss
   const Bytes plenty(std::int64_t{1} << 50);
   return {blocks,

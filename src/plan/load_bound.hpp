@@ -1,17 +1,8 @@
 #pragma once
-// How many forward passes a pipeline stage holds at once, in closed form, and how much load one rank can meet.
+// How much load one rank can meet.
 #include <cstdint>
 
-#include "plan/schedule/schedule.hpp"
-
 namespace spillway {
-
-/// Most (micro-batch, chunk) pairs of a stage that are forward done, backward not, under interleaved 1F1B:
-/// min(micro_batches x chunks, warm-up forwards + 1). What peak_live counts in the order itself.
-int peak_live_pairs(const ScheduleShape& shape, int stage);
-
-/// The same in whole micro-batches of the stage: pairs / chunks. 5.5 on stage 0 of 4 stages of 2 chunks.
-double peak_live_micro_batches(const ScheduleShape& shape, int stage);
 
 /// Where tokens choose distinct experts: see rank_load_bound.
 struct ExpertSpread {

@@ -1,0 +1,94 @@
+// Whatever the order of work on the stages, the gradients are those of plain 1F1B in every bit.
+#include "support.hpp"
+
+namespace spillway::test {
+namespace {
+
+struct Variant {
+  const char* name;
+  Layout layout;
+  int micro_batches;
+  std::vector<std::string> settings;
+};
+void PrintTo(const Variant& variant, std::ostream* out) { *out << variant.name; }
+std::string name_of(const testing::TestParamInfo<Variant>& info) { return info.param.name; }
+
+class Schedules : public testing::TestWithParam<Variant> {
+ protected:
+  Case laid_out(const std::vector<std::string>& order) const {
+    const auto& [name, layout, micro_batches, settings] = GetParam();
+    return tiny_case(joined(joined(settings_of(layout, layout.data * micro_batches),
+                                   {"training.iterations=2", "provisioning.predicted_iterations=0",
+                                    fmt::format("model.num_hidden_layers={}", 3 * layout.pipeline + 1)}),
+                            joined(settings, order)));
+  }
+};
+
+/// Gradients of the last iteration of `policy`, whose memory must be as predicted.
+std::uint64_t gradients(const Case& c, const std::string& policy) {
+  const Trial trial(c);
+  PolicyRunner runner(trial.context(), policy);
+  const PolicyRun run = runner.run();
+  EXPECT_FALSE(run.infeasible) << *run.infeasible;
+  EXPECT_THAT(run.reasons, testing::IsEmpty());
+  for (const RankRecord& rank : run.ranks) {
+    EXPECT_EQ(rank.peak.activation, *rank.predicted_activation_peak) << policy << ", rank " << rank.rank;
+    if (policy != "oracle") {
+      EXPECT_LE(rank.peak.total, c.memory.cap) << policy << ", rank " << rank.rank;
+    }
+  }
+  return gradient_fingerprint(runner);
+}
+
+TEST_P(Schedules, GiveTheGradientsOfPlainOrder) {
+  const std::uint64_t expected =
+      gradients(laid_out({"parallel.virtual_stages=1", "parallel.schedule=1f1b", "parallel.layers_per_stage=[]"}),
+                "oracle");
+  Case c = laid_out({});
+  EXPECT_EQ(gradients(c, "oracle"), expected);
+  EXPECT_EQ(gradients(c, "full"), expected);
+  Bytes least;
+  const Trial trial(c);
+  for (int stage = 0; stage < c.grid.pipeline_parallel; ++stage) {
+    const auto policy = make_policy("flexible", c.provisioning.options);
+    least = std::max(least, least_cap(c, StepPlan(step_setup(c, trial.context().schedule, stage, 1), *policy)));
+  }
+  c.memory.cap = least + Bytes(4096);
+  EXPECT_EQ(gradients(c, "flexible"), expected);
+}
+
+const std::vector<std::string> two_chunks{"parallel.virtual_stages=2"}, three_chunks{"parallel.virtual_stages=3"},
+    gpipe{"parallel.schedule=gpipe"};
+/// Messages of 64 tokens x 64 numbers: 16 KiB, above what MPI libraries send before it is asked for.
+const std::vector<std::string> large{"parallel.virtual_stages=2", "training.sequence_length=64",
+                                     "model.hidden_size=64"};
+
+INSTANTIATE_TEST_SUITE_P(Ranks1, Schedules, testing::Values(Variant{"chunks_of_one_stage", {1, 1, 1}, 3, three_chunks}),
+                         name_of);
+INSTANTIATE_TEST_SUITE_P(Ranks2, Schedules,
+                         testing::Values(Variant{"both_neighbours_are_one", {2, 1, 1}, 4, two_chunks},
+                                         Variant{"short_last_group", {2, 1, 1}, 5, three_chunks},
+                                         Variant{"one_micro_batch", {2, 1, 1}, 1, three_chunks},
+                                         Variant{"large_messages", {2, 1, 1}, 4, large},
+                                         Variant{"uneven_chunks",
+                                                 {2, 1, 1},
+                                                 3,
+                                                 {"parallel.virtual_stages=2", "parallel.layers_per_stage=[3,1,1,2]"}},
+                                         Variant{"all_forward_first", {2, 1, 1}, 3, gpipe}),
+                         name_of);
+INSTANTIATE_TEST_SUITE_P(Ranks4, Schedules,
+                         testing::Values(Variant{"where_groups_of_p_wait_for_ever", {4, 1, 1}, 5, three_chunks},
+                                         Variant{"fewer_micro_batches_than_stages", {4, 1, 1}, 3, two_chunks},
+                                         Variant{"as_many_micro_batches_as_stages", {4, 1, 1}, 4, two_chunks},
+                                         Variant{"large_messages", {4, 1, 1}, 8, large},
+                                         Variant{"expert_groups", {2, 2, 2}, 3, two_chunks},
+                                         Variant{"all_forward_first", {4, 1, 1}, 5, gpipe}),
+                         name_of);
+INSTANTIATE_TEST_SUITE_P(Ranks8, Schedules,
+                         testing::Values(Variant{"two_replicas_of_four_stages", {4, 2, 1}, 6, two_chunks},
+                                         Variant{"short_last_group", {8, 1, 1}, 9, two_chunks},
+                                         Variant{"expert_groups", {2, 4, 4}, 5, three_chunks}),
+                         name_of);
+
+}  // namespace
+}  // namespace spillway::test
