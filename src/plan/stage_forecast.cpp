@@ -109,11 +109,9 @@ Books StageForecast::books(std::int64_t rows) {
 
 MemoryPeak StageForecast::peak(std::int64_t rows) {
   decide(rows);
-  std::map<const BlockProgram*, Footprint> footprints;  // a program belongs to one block
   const Bytes alignment = plan_.limits().alignment;
-  Bytes level = static_memory(layout_, alignment).live(), host;
-  MemoryPeak peak{peak_without_activations(layout_, alignment), {}};
-  for (const Item& item : script_) {
+  std::map<const BlockProgram*, Footprint> footprints;  // a program belongs to one block
+  const auto footprint_of = [&](const Item& item) -> const Footprint& {
     const StageBlock& block = layout_.blocks[item.block];
     const BlockProgram& program = plan_.program(item.micro_batch, item.block);
     auto found = footprints.find(&program);
@@ -121,21 +119,16 @@ MemoryPeak StageForecast::peak(std::int64_t rows) {
       const FootprintSetting setting = footprint_setting(block.kind, block.context, alignment);
       found = footprints.emplace(&program, footprint(program, setting, rows_of(item, rows))).first;
     }
-    const Footprint& f = found->second;
-    if (item.kind == Kind::forward) {
-      peak.device = std::max(peak.device, level + f.forward);
-      level += f.held;
-      host += f.host;
-    } else if (item.kind == Kind::reload) {
-      level += f.reloaded;
-      peak.device = std::max(peak.device, level);
-      host -= f.host;
-    } else if (item.kind == Kind::backward) {
-      level -= f.held + f.reloaded;
-      peak.device = std::max(peak.device, level + f.backward);
-    }
-    peak.host = std::max(peak.host, host);
+    return found->second;
+  };
+  StageMemory memory = plan_.memory();
+  MemoryPeak peak{peak_without_activations(layout_, alignment), {}};
+  for (memory.restart(); !memory.finished(); memory.advance()) {
+    const Item& item = memory.current();
+    memory.decide(item.micro_batch, item.block, footprint_of(item));
+    peak.host = std::max(peak.host, memory.host_level());
   }
+  peak.device = std::max(peak.device, memory.forecast());
   return peak;
 }
 
@@ -143,23 +136,9 @@ Bytes least_bytes(const MemorySetup& setup, int stage) {
   const StageLayout layout = stage_layout(setup, stage);
   std::vector<Footprint> least;
   for (const StageBlock& block : layout.blocks) least.push_back(least_footprint(block, setup.limits.alignment));
-  Bytes level = static_memory(layout, setup.limits.alignment).live();
-  Bytes peak = peak_without_activations(layout, setup.limits.alignment);
-  for (const Task& task : layout.order) {
-    const auto [first, last] = blocks_of_chunk(layout.blocks, task.chunk);
-    if (task.kind == Task::Kind::forward) {
-      for (int b = first; b <= last; ++b) {
-        peak = std::max(peak, level + least[b].forward);
-        level += least[b].held;
-      }
-    } else {
-      for (int b = last; b >= first; --b) {
-        level -= least[b].held;
-        peak = std::max(peak, level + least[b].backward);
-      }
-    }
-  }
-  return peak;
+  const StageMemory memory({layout.blocks, layout.order, static_memory(layout, setup.limits.alignment).live(),
+                            setup.limits.cap, setup.limits.host_cap, std::move(least)});
+  return std::max(peak_without_activations(layout, setup.limits.alignment), memory.forecast());
 }
 
 }  // namespace spillway

@@ -5,6 +5,7 @@
 
 #include "base/error.hpp"
 #include "plan/policy/least.hpp"
+#include "plan/work_order.hpp"
 #include "workload/shape/quantized.hpp"
 
 namespace spillway {
@@ -57,6 +58,13 @@ void Books::close(const Instruction& i, const BlockContext& c, ExpertRows rows) 
   for (const Tensor t : i.release) remove(t, c, rows);
   if (i.action == Action::reload) (shared_ ? device_ : host_).remove(category(i.subject, c), bytes(i.subject, c, rows));
   if (i.action == Action::dequantize) device_.remove(category(i.subject, c), small(i.subject, c, rows));
+}
+
+void Books::message(Item::Kind kind, const BlockContext& context) {
+  if (kind == Item::Kind::receive_input) add(Tensor::block_input, context, {});
+  if (kind == Item::Kind::receive_gradient) add(Tensor::d_residual, context, {});
+  if (kind == Item::Kind::send_output) remove(Tensor::block_output, context, {});
+  if (kind == Item::Kind::send_gradient) remove(Tensor::d_residual, context, {});
 }
 
 void Books::drop_activations() {
@@ -115,6 +123,7 @@ const BlockProgram& StepPlan::decide(int micro_batch, int block) {
   chosen.tiles_per_slice = 0;  // slices are decided with the table
   InForce& mine = in_force(micro_batch, block);
   mine.rows = {};
+  mine.group_rows = balanced_rows(setup_.blocks[static_cast<std::size_t>(block)].context, 1);
   mine.budget = s.budget;
   enforce(micro_batch, block, BlockDecision(chosen));
   return *mine.program;
@@ -130,6 +139,7 @@ const BlockProgram& StepPlan::decide_after_gate(int micro_batch, int block, cons
   InForce& mine = in_force(micro_batch, block);
   const Mitigations before = mine.before;
   mine.rows = {all_rows(gate.table, gate.member), {}};
+  mine.group_rows = largest_rows(gate.table);
   Situation s = situation(micro_batch, block);
   s.before = &before;
   s.table = &gate.table;
@@ -149,9 +159,12 @@ const BlockProgram& StepPlan::decide_after_gate(int micro_batch, int block, cons
 
 const BlockProgram& StepPlan::decide_at(int micro_batch, int block, ExpertRows rows) {
   const BlockProgram& program = decide(micro_batch, block);
-  const StageBlock& b = setup_.blocks[block];
-  if (b.kind != BlockKind::moe) return program;
-  const GateTable table = table_with_load(b.context, rows.rows);
+  if (setup_.blocks[block].kind != BlockKind::moe) return program;
+  return decide_after_gate_at(micro_batch, block, rows);
+}
+
+const BlockProgram& StepPlan::decide_after_gate_at(int micro_batch, int block, ExpertRows rows) {
+  const GateTable table = table_with_load(setup_.blocks[block].context, rows.rows);
   const std::vector<Offer> offers(static_cast<std::size_t>(table.members), offer(micro_batch, block));
   decide_after_gate(micro_batch, block, {table, offers, 0});
   InForce& mine = in_force(micro_batch, block);
@@ -183,41 +196,19 @@ Books forecast_memory(StepPlan& plan, const RowsOf& rows) {
   Books books(plan.limits().alignment, plan.limits().shared_memory);
   const auto blocks = plan.blocks();
   add_static_memory(books.ledger(), plan.elements(), blocks[0].context.shape.bytes_per_element);
-  const auto carry_out = [&](const std::vector<Instruction>& instructions, const Item& item) {
-    const BlockContext& context = blocks[item.block].context;
-    for (const Instruction& i : instructions) {
-      const ExpertRows& n = plan.rows(item.micro_batch, item.block).of(i);
-      books.open(i, context, n);
-      books.close(i, context, n);
+  WorkOrder order(plan);
+  for (order.begin_iteration(0); !order.finished(); order.advance()) {
+    const Step& step = order.current();
+    const Item& item = step.item;
+    const BlockContext& context = blocks[static_cast<std::size_t>(item.block)].context;
+    if (step.instruction == nullptr) {
+      books.message(item.kind, context);
+      continue;
     }
-  };
-  for (plan.begin_iteration(0); !plan.finished(); plan.advance()) {
-    const Item& item = plan.current();
-    const BlockContext& context = blocks[item.block].context;
-    switch (item.kind) {
-      case Item::Kind::receive_input:
-        books.add(Tensor::block_input, context, {});
-        break;
-      case Item::Kind::forward:
-        carry_out(plan.decide_at(item.micro_batch, item.block, rows(item.micro_batch, blocks[item.block])).forward,
-                  item);
-        break;
-      case Item::Kind::send_output:
-        books.remove(Tensor::block_output, context, {});
-        break;
-      case Item::Kind::reload:
-        carry_out(plan.program(item.micro_batch, item.block).reloads, item);
-        break;
-      case Item::Kind::receive_gradient:
-        books.add(Tensor::d_residual, context, {});
-        break;
-      case Item::Kind::backward:
-        carry_out(plan.program(item.micro_batch, item.block).backward, item);
-        break;
-      case Item::Kind::send_gradient:
-        books.remove(Tensor::d_residual, context, {});
-        break;
-    }
+    const ExpertRows& n = plan.rows(item.micro_batch, item.block).of(*step.instruction);
+    books.open(*step.instruction, context, n);
+    books.close(*step.instruction, context, n);
+    if (step.is_gate) order.gate_at(rows(item.micro_batch, blocks[static_cast<std::size_t>(item.block)]));
   }
   for (const GroupElements& group : plan.elements()) {
     books.ledger().add(Category::communication, reduction_buffer(group));

@@ -19,6 +19,8 @@ class Books {
   explicit Books(Bytes alignment, bool shared = false) : device_(alignment), host_(alignment), shared_(shared) {}
 
   void add(Tensor t, const BlockContext& c, ExpertRows rows) { device_.add(category(t, c), bytes(t, c, rows)); }
+  /// A message that has come or gone.
+  void message(Item::Kind kind, const BlockContext& context);
   void remove(Tensor t, const BlockContext& c, ExpertRows rows) { device_.remove(category(t, c), bytes(t, c, rows)); }
   /// Before and after an instruction runs.
   void open(const Instruction& instruction, const BlockContext& c, ExpertRows rows);
@@ -60,6 +62,7 @@ class StepPlan {
   void begin_iteration(std::int64_t iteration);
   /// The item that the stage is about to carry out, and the step past it.
   const Item& current() const { return memory_.current(); }
+  const Item& beside_current() const { return memory_.beside_current(); }
   bool finished() const { return memory_.finished(); }
   void advance() { memory_.advance(); }
 
@@ -74,8 +77,10 @@ class StepPlan {
     int member = 0;
   };
   const BlockProgram& decide_after_gate(int micro_batch, int block, const Gate& gate);
-  /// Both decisions for a forecast, where this rank's rows are given: the others of its group share the rest evenly and can
-  /// afford what it can.
+  /// The second decision for a forecast, where this rank's rows are given: the others of its group share the rest evenly
+  /// and can afford what it can.
+  const BlockProgram& decide_after_gate_at(int micro_batch, int block, ExpertRows rows);
+  /// Both decisions for a forecast.
   const BlockProgram& decide_at(int micro_batch, int block, ExpertRows rows);
 
   /// The decision in force, and the rows it is for.
@@ -84,6 +89,9 @@ class StepPlan {
   const Mitigations& before_gate(int micro_batch, int block) const { return in_force(micro_batch, block).before; }
   const Budget& budget(int micro_batch, int block) const { return in_force(micro_batch, block).budget; }
   const BlockRows& rows(int micro_batch, int block) const { return in_force(micro_batch, block).rows; }
+  /// The largest whole dispatch on any member of the expert group: the same on all of them. Before the gate, balance.
+  const ExpertRows& group_rows(int micro_batch, int block) const { return in_force(micro_batch, block).group_rows; }
+  const MachineProfile& machine() const { return setup_.machine; }
   /// Whether a (micro-batch, block) has been decided since the plan was made.
   bool decided(int micro_batch, int block) const { return in_force(micro_batch, block).program != nullptr; }
   int micro_batches() const { return static_cast<int>(in_force_.size() / setup_.blocks.size()); }
@@ -95,6 +103,7 @@ class StepPlan {
     const BlockProgram* program = nullptr;
     Mitigations before, decision;
     BlockRows rows;
+    ExpertRows group_rows;
     Budget budget;
   };
   InForce& in_force(int mb, int block) {

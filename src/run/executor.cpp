@@ -16,6 +16,7 @@ Executor::Executor(Setup setup, Engine& engine, StepPlan& plan, device::Clock& c
     : setup_(setup),
       engine_(engine),
       plan_(plan),
+      order_(plan),
       timer_(clock, stream_),
       operators_({setup.run_case, setup.routing, setup.node_of_rank}, engine, plan.blocks(), timer_),
       books_(setup.run_case.memory.alignment, setup.run_case.machine.shared_memory) {
@@ -35,7 +36,8 @@ IterationOutcome Executor::run(std::int64_t iteration, std::int64_t step) {
 
   clear_gradients(engine_, timer_);
   engine_.copies.reset_busy();
-  for (plan_.begin_iteration(iteration); !plan_.finished(); plan_.advance()) carry_out(plan_.current());
+  for (decide([&] { order_.begin_iteration(iteration); }); !order_.finished(); decide([&] { order_.advance(); }))
+    carry_out(order_.current());
   if (!draining_ && !gradient_buffers_fit(engine_)) lose("gradient_reduction");
   for (const device::Transfer& transfer : transfers_) transfer.wait();
   transfers_.clear();
@@ -61,57 +63,45 @@ IterationOutcome Executor::run(std::int64_t iteration, std::int64_t step) {
   return outcome;
 }
 
-void Executor::carry_out(const Item& item) {
+void Executor::carry_out(Step step) {
+  const auto [item, instruction, first, last, is_gate] = step;
+  const int mb = item.micro_batch, b = item.block;
+  if (instruction == nullptr) return carry_out_message(item);
+  if (first && item.kind != Item::Kind::reload)
+    device::reach(item.kind == Item::Kind::forward ? device::Phase::forward : device::Phase::backward);
+  if (is_gate) operators_.announce(plan_.offer(mb, b));
+  carry_out(mb, b, *instruction);
+  if (is_gate) {
+    decide([&] { order_.gate(operators_.gate(mb, b)); });
+    operators_.cut(mb, b, plan_.mitigations(mb, b).tiles_per_slice, static_cast<int>(plan_.rows(mb, b).slices.size()));
+  }
+  if (last && item.kind != Item::Kind::reload) track_rows_in_flight(item);
+}
+
+void Executor::carry_out_message(const Item& item) {
   const int mb = item.micro_batch, b = item.block;
   const device::Communicators& groups = engine_.communicators;
+  const MessageEnd end = message_end(item);
   switch (item.kind) {
     case Item::Kind::receive_input:
       allocate(mb, b, Tensor::block_input, "pipeline_receive");
-      return receive(groups.pipeline_forward, message_end(item), {mb, b, Tensor::block_input});
-    case Item::Kind::forward:
-      device::reach(device::Phase::forward);
-      forward(item);
-      return track_rows_in_flight(item);
-    case Item::Kind::send_output:
-      return send(groups.pipeline_forward, message_end(item), {mb, b, Tensor::block_output});
-    case Item::Kind::reload:
-      return carry_out(mb, b, plan_.program(mb, b).reloads);
+      return receive(groups.pipeline_forward, end, {mb, b, Tensor::block_input});
     case Item::Kind::receive_gradient:
       allocate(mb, b, Tensor::d_residual, "pipeline_receive");
-      return receive(groups.pipeline_backward, message_end(item), {mb, b, Tensor::d_residual});
-    case Item::Kind::backward:
-      device::reach(device::Phase::backward);
-      carry_out(mb, b, plan_.program(mb, b).backward);
-      return track_rows_in_flight(item);
-    case Item::Kind::send_gradient:
-      return send(groups.pipeline_backward, message_end(item), {mb, b, Tensor::d_residual});
+      return receive(groups.pipeline_backward, end, {mb, b, Tensor::d_residual});
+    case Item::Kind::send_output:
+      return send(groups.pipeline_forward, end, {mb, b, Tensor::block_output});
+    default:
+      return send(groups.pipeline_backward, end, {mb, b, Tensor::d_residual});
   }
 }
 
-/// Up to the gate by the first decision, from there on by the second.
-void Executor::forward(const Item& item) {
-  const int mb = item.micro_batch, b = item.block;
-  const BlockProgram* program = &decide([&]() -> const BlockProgram& { return plan_.decide(mb, b); });
-  const std::size_t gate = program->gate;
-  if (gate == program->forward.size()) return carry_out(mb, b, program->forward);
-  operators_.announce(plan_.offer(mb, b));
-  carry_out(mb, b, std::span(program->forward).first(gate + 1));
-  program = &decide([&]() -> const BlockProgram& { return plan_.decide_after_gate(mb, b, operators_.gate(mb, b)); });
-  operators_.cut(mb, b, plan_.mitigations(mb, b).tiles_per_slice, static_cast<int>(plan_.rows(mb, b).slices.size()));
-  carry_out(mb, b, std::span(program->forward).subspan(gate + 1));
-}
-
 template <class Decision>
-const BlockProgram& Executor::decide(const Decision& decision) {
+void Executor::decide(const Decision& decision) {
   const auto begun = std::chrono::steady_clock::now();
-  const BlockProgram& program = decision();
+  decision();
   timer_.totals().decision_seconds +=
       Seconds(std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count());
-  return program;
-}
-
-void Executor::carry_out(int micro_batch, int block, std::span<const Instruction> instructions) {
-  for (const Instruction& instruction : instructions) carry_out(micro_batch, block, instruction);
 }
 
 void Executor::carry_out(int micro_batch, int block, const Instruction& instruction) {

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "metrics/step_record.hpp"
-#include "plan/step_plan.hpp"
+#include "plan/work_order.hpp"
 #include "run/operator_runner.hpp"
 #include "run/watchdog.hpp"
 
@@ -35,14 +35,13 @@ class Executor {
   const Books& books() const { return books_; }
 
  private:
-  void carry_out(const Item& item);
-  void forward(const Item& item);
+  void carry_out(Step step);
+  void carry_out_message(const Item& item);
   /// Allocates, runs, releases; drains instead once the iteration is lost.
   void carry_out(int micro_batch, int block, const Instruction& instruction);
-  void carry_out(int micro_batch, int block, std::span<const Instruction> instructions);
   /// Runs a decision, which takes wall time on either clock.
   template <class Decision>
-  const BlockProgram& decide(const Decision& decision);
+  void decide(const Decision& decision);
   /// Copies and casts. False when memory does not suffice.
   bool move(const device::TensorKey& key, const Instruction& instruction);
   bool allocate(int micro_batch, int block, Tensor tensor, std::string_view for_whom, const ExpertRows& rows = {});
@@ -59,6 +58,7 @@ class Executor {
   Setup setup_;
   Engine& engine_;
   StepPlan& plan_;
+  WorkOrder order_;
   device::Stream stream_;
   LaneTimer timer_;
   OperatorRunner operators_;

@@ -43,6 +43,7 @@ ProjectedRank::ProjectedRank(const Projection::Setup& s, int number, std::unique
       stages(s.run_case.grid.pipeline_parallel),
       policy(std::move(chosen)),
       plan(plan_setup(s, here.pipeline, *policy), *policy),
+      order(plan),
       clock(&s.time),
       timer(clock, stream),
       arena(memory(s, plan.limits().cap)),

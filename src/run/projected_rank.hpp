@@ -43,6 +43,7 @@ struct ProjectedRank {
   int stages;
   std::unique_ptr<Policy> policy;
   StepPlan plan;
+  WorkOrder order;
   device::Stream stream;
   device::Clock clock;
   LaneTimer timer;

@@ -43,95 +43,78 @@ RankProcess Projection::process(Rank& r, std::int64_t iteration) {
   r.gate_loads.clear();
   r.clock.restart();
   clear_gradients(r);
-  for (r.plan.begin_iteration(iteration); !r.plan.finished(); r.plan.advance()) {
-    const Item item = r.plan.current();
+  WorkOrder& order = r.order;
+  for (order.begin_iteration(iteration); !order.finished(); order.advance()) {
+    const Step step = order.current();
+    const Item& item = step.item;
     const int mb = item.micro_batch;
     const BlockContext& context = r.block(item).context;
-    const std::vector<Instruction>* list = nullptr;
-    switch (item.kind) {
-      case Item::Kind::receive_input:
-      case Item::Kind::receive_gradient: {
-        const bool input = item.kind == Item::Kind::receive_input;
-        const Tensor t = input ? Tensor::block_input : Tensor::d_residual;
-        if (!r.allocate(item, t, {})) {
-          r.lose("pipeline_receive");
-          co_return;
-        }
-        const MessageEnd from = r.message_end(item);
-        co_yield Meeting{Kind::message, {}, {}, r.rank + (from.stage - r.here.pipeline) * plane, !input, from.tag};
-        r.store.set_ready({mb, item.block, t}, r.interval.end);
-        r.timer.waits_for(LaneTimer::Waits::pipeline);
-        break;
+    if (item.kind == Item::Kind::receive_input || item.kind == Item::Kind::receive_gradient) {
+      const bool input = item.kind == Item::Kind::receive_input;
+      const Tensor t = input ? Tensor::block_input : Tensor::d_residual;
+      if (!r.allocate(item, t, {})) {
+        r.lose("pipeline_receive");
+        co_return;
       }
-      case Item::Kind::send_output:
-      case Item::Kind::send_gradient: {
-        const bool output = item.kind == Item::Kind::send_output;
-        const device::TensorKey key{mb, item.block, output ? Tensor::block_output : Tensor::d_residual};
-        const MessageEnd end = r.message_end(item);
-        const int to = r.rank + (end.stage - r.here.pipeline) * plane;
-        const auto cost = setup_.time.message(extent(key.tensor, context, {}).bytes(), r.rank, to);
-        const Seconds start = r.clock.network_start(r.store.ready(key));
-        messages_[{r.rank, to, !output, end.tag}] =
-            r.clock.network_end(start, start + cost.occupied).end + cost.latency;
-        r.store.release(key);
-        break;
-      }
-      case Item::Kind::forward:
-        list = &r.plan.decide(mb, item.block).forward;
-        break;
-      case Item::Kind::reload:
-        list = &r.plan.program(mb, item.block).reloads;
-        break;
-      case Item::Kind::backward:
-        list = &r.plan.program(mb, item.block).backward;
-        break;
+      const MessageEnd from = r.message_end(item);
+      co_yield Meeting{Kind::message, {}, {}, r.rank + (from.stage - r.here.pipeline) * plane, !input, from.tag};
+      r.store.set_ready({mb, item.block, t}, r.interval.end);
+      r.timer.waits_for(LaneTimer::Waits::pipeline);
+      continue;
     }
-    if (list == nullptr) continue;
-    for (std::size_t n = 0; n < list->size(); ++n) {
-      const Instruction& i = (*list)[n];
-      const ExpertRows rows = r.plan.rows(mb, item.block).of(i);
-      if (i.action != Action::run) {
-        if (!r.move(item, i)) {
-          r.lose(name(i));
-          co_return;
-        }
-        continue;
-      }
-      for (const Tensor t : i.allocate)
-        if (!r.allocate(item, t, rows)) {
-          r.lose(name(i));
-          co_return;
-        }
-      const OperatorRow& row = r.row(item, i);
-      const Pass& pass = i.pass == PassKind::forward ? row.forward : row.backward;
-      const Seconds ready = r.inputs(item, pass);
-      r.timer.set_mitigation(i.recompute);
-      const bool fresh = i.allocates(Tensor::block_output) || i.allocates(Tensor::d_mlp_norm_output);
-      const OperatorWork work = operator_work(i.op, i.pass, context, rows, fresh);
-      Seconds end = ready;
-      const bool exchanges = row.collective == Collective::expert_all_to_all && context.expert_parallel > 1;
-      if (i.op == Op::gate && i.pass == PassKind::forward) {
-        r.table = &loads_.table(iteration, r.rank, r.block(item), mb);
-        r.offer = r.plan.offer(mb, item.block);
-        r.gate_loads.emplace_back(mb, max_over_mean(*r.table));
-        co_yield Meeting{Kind::gate, r.clock.network_start(ready),
-                         Bytes(grid_.expert() * (context.shape.num_experts + offer_numbers) * 8)};
-        end = r.interval.end;
-        r.timer.waits_for(LaneTimer::Waits::collective);
-      } else if (exchanges) {
-        const Around a = around(i, context);
-        if (a.before) end = r.compute(end, {work.flops, work.bytes});
-        co_yield Meeting{Kind::expert_exchange, r.clock.network_start(end), work.received};
-        end = r.timer.all_to_all(r.interval);
-        if (a.after) end = r.compute(end, {{}, work.bytes_after_message});
-      } else {
-        end = r.compute(ready, {work.flops, work.bytes + work.bytes_after_message});
-      }
-      for (const Tensor t : pass.writes) r.store.set_ready({mb, item.block, t}, end);
-      for (const Tensor t : i.release) r.store.release({mb, item.block, t});
-      if (i.op == Op::gate && i.pass == PassKind::forward)
-        list = &r.plan.decide_after_gate(mb, item.block, {*r.table, r.offers, r.here.expert}).forward;
+    if (step.instruction == nullptr) {
+      const bool output = item.kind == Item::Kind::send_output;
+      const device::TensorKey key{mb, item.block, output ? Tensor::block_output : Tensor::d_residual};
+      const MessageEnd end = r.message_end(item);
+      const int to = r.rank + (end.stage - r.here.pipeline) * plane;
+      const auto cost = setup_.time.message(extent(key.tensor, context, {}).bytes(), r.rank, to);
+      const Seconds start = r.clock.network_start(r.store.ready(key));
+      messages_[{r.rank, to, !output, end.tag}] = r.clock.network_end(start, start + cost.occupied).end + cost.latency;
+      r.store.release(key);
+      continue;
     }
+    const Instruction& i = *step.instruction;
+    const ExpertRows rows = r.plan.rows(mb, item.block).of(i);
+    if (i.action != Action::run) {
+      if (!r.move(item, i)) {
+        r.lose(name(i));
+        co_return;
+      }
+      continue;
+    }
+    for (const Tensor t : i.allocate)
+      if (!r.allocate(item, t, rows)) {
+        r.lose(name(i));
+        co_return;
+      }
+    const OperatorRow& row = r.row(item, i);
+    const Pass& pass = i.pass == PassKind::forward ? row.forward : row.backward;
+    const Seconds ready = r.inputs(item, pass);
+    r.timer.set_mitigation(i.recompute);
+    const bool fresh = i.allocates(Tensor::block_output) || i.allocates(Tensor::d_mlp_norm_output);
+    const OperatorWork work = operator_work(i.op, i.pass, context, rows, fresh);
+    Seconds end = ready;
+    const bool exchanges = row.collective == Collective::expert_all_to_all && context.expert_parallel > 1;
+    if (step.is_gate) {
+      r.table = &loads_.table(iteration, r.rank, r.block(item), mb);
+      r.offer = r.plan.offer(mb, item.block);
+      r.gate_loads.emplace_back(mb, max_over_mean(*r.table));
+      co_yield Meeting{Kind::gate, r.clock.network_start(ready),
+                       Bytes(grid_.expert() * (context.shape.num_experts + offer_numbers) * 8), 0, 0};
+      end = r.interval.end;
+      r.timer.waits_for(LaneTimer::Waits::collective);
+    } else if (exchanges) {
+      const Around a = around(i, context);
+      if (a.before) end = r.compute(end, {work.flops, work.bytes});
+      co_yield Meeting{Kind::expert_exchange, r.clock.network_start(end), work.received};
+      end = r.timer.all_to_all(r.interval);
+      if (a.after) end = r.compute(end, {{}, work.bytes_after_message});
+    } else {
+      end = r.compute(ready, {work.flops, work.bytes + work.bytes_after_message});
+    }
+    for (const Tensor t : pass.writes) r.store.set_ready({mb, item.block, t}, end);
+    for (const Tensor t : i.release) r.store.release({mb, item.block, t});
+    if (step.is_gate) order.gate({*r.table, r.offers, r.here.expert});
   }
   // the gradient step, as gradient_step.cpp does it
   r.timer.set_mitigation(false);
@@ -258,7 +241,7 @@ ProjectedIteration Projection::run(std::int64_t iteration) {
     result.ranks.push_back(r->timer.totals());
   }
   for (auto& r : ranks_) {
-    ensure(record.oom || (r->process->done() && r->plan.finished()), "projected rank {} does not get to its end",
+    ensure(record.oom || (r->process->done() && r->order.finished()), "projected rank {} does not get to its end",
            r->rank);
     r->process.reset();
   }

@@ -10,7 +10,7 @@
 
 #include "device/clock.hpp"
 #include "metrics/step_record.hpp"
-#include "plan/step_plan.hpp"
+#include "plan/work_order.hpp"
 #include "run/case.hpp"
 #include "run/load_source.hpp"
 

@@ -91,7 +91,7 @@ void add_shape(Settings& to, Dimensions& d, const Sizes& s) {
   to.set("model.num_key_value_heads", d.of(divisors(heads)));
   to.set("model.head_dim", d.of({4, 2, 6}));
   to.set("model.shared_expert_intermediate_size", d.of({8, 0, 5}));
-  const std::string schedule = d.of({"1f1b", "1f1b", "1f1b", "1f1b", "gpipe"});
+  const std::string schedule = d.of({"1f1b", "dual_batch", "1f1b", "dual_batch", "gpipe"});
   const std::int64_t chunks = schedule == "gpipe" ? 1 : d.of({1, 2, 1, 3});
   const std::int64_t layers = s.pipeline * chunks + d.of({0, 1, 2, 3});
   to.set("parallel.schedule", schedule);

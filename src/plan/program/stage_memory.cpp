@@ -38,11 +38,17 @@ void StageMemory::restart() {
   for (std::size_t i = 0; i < footprints_.size(); ++i) footprints_[i] = setup_.least[i % setup_.blocks.size()];
 }
 
-Bytes StageMemory::run(const Item& item, Bytes& level) const {
-  const Footprint& f = footprints_[index(item.micro_batch, item.block)];
-  switch (item.kind) {
+Bytes StageMemory::beside(std::size_t i) const {
+  if (!items_[i].beside_next) return Bytes(0);
+  const Footprint& other = footprint_of(items_[i + 1]);
+  return other.backward - other.held - other.reloaded;
+}
+
+Bytes StageMemory::run(std::size_t i, Bytes& level) const {
+  const Footprint& f = footprint_of(items_[i]);
+  switch (items_[i].kind) {
     case Kind::forward: {
-      const Bytes peak = level + f.forward;
+      const Bytes peak = level + beside(i) + f.forward;
       level += f.held;
       return peak;
     }
@@ -57,9 +63,9 @@ Bytes StageMemory::run(const Item& item, Bytes& level) const {
 }
 
 void StageMemory::advance() {
+  run(at_, level_);
   const Item& item = items_[at_++];
-  run(item, level_);
-  const Footprint& f = footprints_[index(item.micro_batch, item.block)];
+  const Footprint& f = footprint_of(item);
   if (item.kind == Kind::forward) host_ += f.host;
   if (item.kind == Kind::reload) host_ -= f.host;
 }
@@ -69,27 +75,33 @@ void StageMemory::decide(int micro_batch, int block, const Footprint& footprint)
 }
 
 Budget StageMemory::budget(int micro_batch, int block) const {
-  const Item here{Kind::forward, micro_batch, block};
-  ensure(at_ < items_.size() && items_[at_] == here,
+  ensure(at_ < items_.size() && items_[at_].kind == Kind::forward && items_[at_].micro_batch == micro_batch &&
+             items_[at_].block == block,
          "a budget is asked for micro-batch {}, block {}, which is not next", micro_batch, block);
   const Footprint& mine = footprints_[index(micro_batch, block)];
   const Bytes cap = setup_.cap;
   Budget b;
-  b.forward = cap - level_;
+  b.forward = cap - level_ - beside(at_);
   b.host = setup_.host_cap - host_;
   Bytes level = level_, slack_held = cap, slack_ready = cap;
-  run(here, level);
+  run(at_, level);
   bool reloaded = false;
+  b.backward = cap;
   for (std::size_t i = at_ + 1; i < items_.size(); ++i) {
     const Item& item = items_[i];
     const bool own = item.micro_batch == micro_batch && item.block == block;
     if (own && item.kind == Kind::backward) {
-      b.backward = cap - (level - mine.held - mine.reloaded);
+      b.backward = std::min(b.backward, cap - (level - mine.held - mine.reloaded));
       break;
+    }
+    if (item.beside_next && items_[i + 1].micro_batch == micro_batch && items_[i + 1].block == block) {
+      b.backward = cap - (level - mine.held - mine.reloaded) - footprint_of(item).forward;
+      run(i, level);
+      continue;
     }
     if (own && item.kind == Kind::reload) reloaded = true;
     Bytes& slack = reloaded ? slack_ready : slack_held;
-    slack = std::min(slack, cap - run(item, level));
+    slack = std::min(slack, cap - run(i, level));
   }
   b.held = mine.held + slack_held;
   b.ready = mine.held + mine.reloaded + slack_ready;
@@ -106,7 +118,7 @@ int StageMemory::forwards_before_backward() const {
 
 Bytes StageMemory::forecast() const {
   Bytes level = setup_.fixed, peak = level;
-  for (const Item& item : items_) peak = std::max(peak, run(item, level));
+  for (std::size_t i = 0; i < items_.size(); ++i) peak = std::max(peak, run(i, level));
   return peak;
 }
 

@@ -37,6 +37,8 @@ class StageMemory {
   /// Moves past one item; items come in the order of the scripts. A forward block must have been decided.
   void advance();
   const Item& current() const { return items_[at_]; }
+  /// The backward pass that runs beside the current item, a forward with beside_next.
+  const Item& beside_current() const { return items_[at_ + 1]; }
   bool finished() const { return at_ == items_.size(); }
 
   /// The footprint of a decision; counts from now on.
@@ -62,8 +64,11 @@ class StageMemory {
   std::size_t index(int micro_batch, int block) const {
     return static_cast<std::size_t>(micro_batch) * setup_.blocks.size() + static_cast<std::size_t>(block);
   }
-  /// Peak while an item runs at `level`, which moves past it.
-  Bytes run(const Item& item, Bytes& level) const;
+  /// Peak while items_[i] runs at `level`, which moves past it. Beside a backward pass, that of both.
+  Bytes run(std::size_t i, Bytes& level) const;
+  const Footprint& footprint_of(const Item& item) const { return footprints_[index(item.micro_batch, item.block)]; }
+  /// Device bytes that items_[i], a forward, finds taken by the backward pass beside it, over the level before both.
+  Bytes beside(std::size_t i) const;
 
   Setup setup_;
   std::vector<Item> items_;

@@ -21,6 +21,8 @@ struct Item {
   } kind;
   int micro_batch = 0;
   int block = 0;
+  bool beside_next =
+      false;  ///< of a forward: its instructions and those of the next item, a backward, are issued in turns
   bool operator==(const Item&) const = default;
 };
 
@@ -28,7 +30,8 @@ struct Item {
 bool receives_input(std::span<const StageBlock> blocks, int chunk);
 bool sends_output(std::span<const StageBlock> blocks, int chunk);
 
-/// Items of task order[index]. The last block of a (micro-batch, chunk) is reloaded beside what comes before its backward
+/// Items of task order[index], or of the fused unit that begins there; none for its second half. A unit pairs the blocks
+/// of the forward pass with those of the backward pass one by one. The last block of a (micro-batch, chunk) is reloaded beside what comes before its backward
 /// pass: another's forward, or the end of another's backward.
 std::vector<Item> task_script(std::span<const Task> order, std::size_t index, std::span<const StageBlock> blocks);
 

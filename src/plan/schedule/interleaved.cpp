@@ -34,9 +34,9 @@ int warm_up_forwards(const ScheduleShape& shape, int stage) {
   return static_cast<int>(std::min(2 * to_the_end + (shape.chunks - 1LL) * micro_batch_groups(shape).front(), all));
 }
 
-std::vector<Task> interleaved_order(const ScheduleShape& shape, int stage) {
+std::vector<Task> order_with_warm_up(const ScheduleShape& shape, int forwards_first) {
   const std::vector<Task> forwards = forward_order(shape);
-  const std::size_t all = forwards.size(), warm_up = warm_up_forwards(shape, stage);
+  const std::size_t all = forwards.size(), warm_up = static_cast<std::size_t>(forwards_first);
   const auto backward = [&](std::size_t k) {
     return Task{Kind::backward, forwards[k].micro_batch, shape.chunks - 1 - forwards[k].chunk};
   };
@@ -47,6 +47,10 @@ std::vector<Task> interleaved_order(const ScheduleShape& shape, int stage) {
   }
   for (std::size_t k = all - warm_up; k < all; ++k) order.push_back(backward(k));
   return order;
+}
+
+std::vector<Task> interleaved_order(const ScheduleShape& shape, int stage) {
+  return order_with_warm_up(shape, warm_up_forwards(shape, stage));
 }
 
 Schedule interleaved_one_forward_one_backward(const ScheduleShape& shape) {

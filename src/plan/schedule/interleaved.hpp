@@ -17,8 +17,11 @@ std::vector<int> micro_batch_groups(const ScheduleShape& shape);
 /// 2 (stages - stage - 1) + (chunks - 1) x the largest group; never more than there are.
 int warm_up_forwards(const ScheduleShape& shape, int stage);
 
-/// The order of one stage: warm-up forwards, then one forward and one backward in turn, then the remaining backwards.
+/// An order of work: `warm_up` forwards, then one forward and one backward in turn, then the remaining backwards.
 /// Backwards take the forwards' order with the chunks reversed. With one chunk this is one_forward_one_backward.
+std::vector<Task> order_with_warm_up(const ScheduleShape& shape, int warm_up);
+
+/// The order of one stage: that with warm_up_forwards(shape, stage).
 std::vector<Task> interleaved_order(const ScheduleShape& shape, int stage);
 
 /// interleaved_order of every stage.

@@ -11,6 +11,12 @@ namespace {
 
 using Kind = Task::Kind;
 
+/// The task at `index`, with its other half where it is a fused unit; empty at the end.
+std::span<const Task> unit_at(std::span<const Task> order, std::size_t index) {
+  if (index >= order.size()) return {};
+  return order.subspan(index, order[index].beside_next ? 2 : 1);
+}
+
 }  // namespace
 
 Schedule one_forward_one_backward(ScheduleShape shape) {
@@ -52,16 +58,17 @@ std::string find_deadlock(const Schedule& schedule) {
   for (bool progress = true; progress;) {
     progress = false;
     for (int stage = 0; stage < stages; ++stage)
-      while (next[stage] < schedule[stage].size() && ready(stage, schedule[stage][next[stage]])) {
-        const Task& t = schedule[stage][next[stage]++];
-        done.insert({stage, t.kind, t.micro_batch, t.chunk});
+      for (auto unit = unit_at(schedule[stage], next[stage]); !unit.empty();
+           unit = unit_at(schedule[stage], next[stage])) {
+        if (!std::all_of(unit.begin(), unit.end(), [&](const Task& t) { return ready(stage, t); })) break;
+        for (const Task& t : unit) done.insert({stage, t.kind, t.micro_batch, t.chunk});
+        next[stage] += unit.size();
         progress = true;
       }
   }
   for (int stage = 0; stage < stages; ++stage)
     if (next[stage] < schedule[stage].size()) {
-      const Task stuck = schedule[stage][next[stage]];
-      return fmt::format("stage {} waits for ever before {}", stage, to_text({&stuck, 1}));
+      return fmt::format("stage {} waits for ever before {}", stage, to_text(unit_at(schedule[stage], next[stage])));
     }
   return {};
 }
@@ -69,8 +76,10 @@ std::string find_deadlock(const Schedule& schedule) {
 std::string to_text(std::span<const Task> order) {
   const bool chunked = std::any_of(order.begin(), order.end(), [](const Task& t) { return t.chunk > 0; });
   std::string text;
+  bool beside = false;
   for (const Task& t : order) {
-    if (!text.empty()) text += ' ';
+    if (!text.empty()) text += beside ? '+' : ' ';
+    beside = t.beside_next;
     text += fmt::format("{}{}", t.kind == Kind::forward ? 'F' : 'B', t.micro_batch);
     if (chunked) text += fmt::format(".{}", t.chunk);
   }

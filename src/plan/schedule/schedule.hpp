@@ -11,6 +11,9 @@ struct Task {
   enum class Kind : unsigned char { forward, backward } kind = Kind::forward;
   int micro_batch = 0;
   int chunk = 0;  ///< model chunk (virtual stage) on this stage
+  /// A forward task that is issued side by side with the task after it, a backward one: a fused unit. Both begin when both
+  /// have what they need.
+  bool beside_next = false;
   bool operator==(const Task&) const = default;
 };
 
@@ -28,11 +31,13 @@ struct ScheduleShape {
 Schedule one_forward_one_backward(ScheduleShape shape);
 
 /// Proves that every task can run when each stage takes its tasks strictly in order and a task waits for the tasks it
-/// needs data from: the neighbour's, where the last stage's chunk c is followed by the first stage's chunk c + 1.
+/// needs data from: the neighbour's, where the last stage's chunk c is followed by the first stage's chunk c + 1. A fused
+/// unit waits for what both its tasks need, and gives both results at its end.
 /// Returns an empty string, or what is stuck.
 std::string find_deadlock(const Schedule& schedule);
 
-/// "F0 F1 B0 ..." for one stage; "F0.0 F1.0 F0.1 ..." (micro-batch.chunk) where it has several chunks.
+/// "F0 F1 B0 ..." for one stage; "F0.0 F1.0 F0.1 ..." (micro-batch.chunk) where it has several chunks; "F4+B0" is a fused
+/// unit.
 std::string to_text(std::span<const Task> order);
 
 /// Most (micro-batch, chunk) pairs of a stage that are forward done, backward not.

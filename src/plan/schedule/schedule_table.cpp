@@ -6,6 +6,7 @@
 #include <array>
 
 #include "base/error.hpp"
+#include "plan/schedule/fused_units.hpp"
 #include "plan/schedule/gpipe.hpp"
 #include "plan/schedule/interleaved.hpp"
 
@@ -15,6 +16,8 @@ std::span<const ScheduleEntry> schedule_table() {
   static constexpr std::array table = {
       ScheduleEntry{"1f1b", "one forward, one backward; interleaved where a stage has several chunks",
                     interleaved_one_forward_one_backward, true},
+      ScheduleEntry{"dual_batch", "1f1b with every steady forward beside the backward after it, and one more warm-up",
+                    fused_units, true},
       ScheduleEntry{"gpipe", "all forwards, then all backwards", gpipe, false},
   };
   return table;

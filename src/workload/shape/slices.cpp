@@ -141,6 +141,15 @@ ExpertRows worst_slice(const BlockContext& c, std::int64_t tiles_per_slice, std:
           std::min(c.routed_rows(), c.expert_parallel * most_rows(tiles_per_slice, local, tokens, tile))};
 }
 
+ExpertRows largest_rows(const GateTable& table) {
+  ExpertRows largest = all_rows(table, 0);
+  for (std::int64_t m = 1; m < table.members; ++m) {
+    const ExpertRows rows = all_rows(table, m);
+    if (rows.rows > largest.rows) largest = rows;
+  }
+  return largest;
+}
+
 double max_over_mean(const GateTable& table) {
   std::int64_t most = 0, total = 0;
   for (std::int64_t m = 0; m < table.members; ++m) {

@@ -58,6 +58,9 @@ ExpertRows slice_rows(const GateTable& table, std::int64_t member, Slice slice);
 /// Rows of a member in the whole dispatch; `sent` is empty.
 ExpertRows all_rows(const GateTable& table, std::int64_t member);
 
+/// Those of the member that receives most.
+ExpertRows largest_rows(const GateTable& table);
+
 /// Rows of the most loaded member over the mean.
 double max_over_mean(const GateTable& table);
 

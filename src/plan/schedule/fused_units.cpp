@@ -1,0 +1,29 @@
+#include "plan/schedule/fused_units.hpp"
+
+#include <algorithm>
+
+#include "plan/schedule/interleaved.hpp"
+
+namespace spillway {
+
+Schedule fused_units(const ScheduleShape& shape) {
+  Schedule schedule;
+  for (int stage = 0; stage < shape.stages; ++stage) {
+    const int warm_up = std::min(warm_up_forwards(shape, stage) + 1, shape.micro_batches * shape.chunks);
+    auto order = order_with_warm_up(shape, warm_up);
+    for (auto i = static_cast<std::size_t>(warm_up); i < order.size() && order[i].kind == Task::Kind::forward; i += 2)
+      order[i].beside_next = true;
+    schedule.push_back(std::move(order));
+  }
+  return schedule;
+}
+
+std::vector<int> stages_without_units(const Schedule& schedule) {
+  std::vector<int> stages;
+  for (std::size_t r = 0; r < schedule.size(); ++r)
+    if (std::none_of(schedule[r].begin(), schedule[r].end(), [](const Task& t) { return t.beside_next; }))
+      stages.push_back(static_cast<int>(r));
+  return stages;
+}
+
+}  // namespace spillway

@@ -1,0 +1,94 @@
+#include "plan/work_order.hpp"
+
+#include "plan/fused_window.hpp"
+
+namespace spillway {
+namespace {
+
+using Kind = Item::Kind;
+
+bool is_message(Kind kind) { return kind != Kind::forward && kind != Kind::reload && kind != Kind::backward; }
+
+Step step_of(const Item& item, const std::vector<Instruction>& list, std::size_t n) {
+  const Instruction& i = list[n];
+  const bool is_gate = i.action == Action::run && i.op == Op::gate && i.pass == PassKind::forward && !i.recompute;
+  return {item, &i, n == 0, n + 1 == list.size(), is_gate};
+}
+
+}  // namespace
+
+void WorkOrder::begin_iteration(std::int64_t iteration) {
+  plan_.begin_iteration(iteration);
+  fill();
+}
+
+void WorkOrder::advance() {
+  if (++at_ < steps_.size()) return;
+  const bool both = plan_.current().beside_next;
+  plan_.advance();
+  if (both) plan_.advance();
+  fill();
+}
+
+void WorkOrder::fill() {
+  steps_.clear();
+  at_ = 0;
+  for (; !plan_.finished(); plan_.advance()) {
+    make_steps();
+    if (!steps_.empty()) return;
+    if (plan_.current().beside_next) plan_.advance();
+  }
+}
+
+void WorkOrder::make_steps() {
+  const Item& item = plan_.current();
+  const int mb = item.micro_batch, b = item.block;
+  if (is_message(item.kind)) return steps_.push_back({item, nullptr, true, true, false});
+  if (item.kind == Kind::forward) {
+    plan_.decide(mb, b);
+    if (item.beside_next) return add_window(0, 0);
+  }
+  const BlockProgram& program = plan_.program(mb, b);
+  const auto& list = item.kind == Kind::forward  ? program.forward
+                     : item.kind == Kind::reload ? program.reloads
+                                                 : program.backward;
+  for (std::size_t n = 0; n < list.size(); ++n) steps_.push_back(step_of(item, list, n));
+}
+
+/// Both halves from the given instructions on, in turns.
+void WorkOrder::add_window(std::size_t forwards_done, std::size_t backwards_done) {
+  const Item item = plan_.current(), other = plan_.beside_current();
+  const auto half = [&](const Item& i, const std::vector<Instruction>& list, std::size_t done) {
+    return WindowHalf{std::span(list).subspan(done), plan_.blocks()[static_cast<std::size_t>(i.block)],
+                      plan_.group_rows(i.micro_batch, i.block)};
+  };
+  const auto& forward = plan_.program(item.micro_batch, item.block).forward;
+  const auto& backward = plan_.program(other.micro_batch, other.block).backward;
+  for (const bool goes_back :
+       issue_order(half(item, forward, forwards_done), half(other, backward, backwards_done), plan_.machine()))
+    steps_.push_back(goes_back ? step_of(other, backward, backwards_done++) : step_of(item, forward, forwards_done++));
+}
+
+void WorkOrder::replace_rest() {
+  const Item item = plan_.current();
+  std::size_t forwards = 0, backwards = 0;
+  steps_.resize(at_ + 1);
+  for (const Step& s : steps_) ++(s.item.kind == Kind::forward ? forwards : backwards);
+  if (item.beside_next) return add_window(forwards, backwards);
+  const auto& list = plan_.program(item.micro_batch, item.block).forward;
+  for (std::size_t n = forwards; n < list.size(); ++n) steps_.push_back(step_of(item, list, n));
+}
+
+void WorkOrder::gate(const StepPlan::Gate& gate) {
+  const Item item = current().item;
+  plan_.decide_after_gate(item.micro_batch, item.block, gate);
+  replace_rest();
+}
+
+void WorkOrder::gate_at(ExpertRows rows) {
+  const Item item = current().item;
+  plan_.decide_after_gate_at(item.micro_batch, item.block, rows);
+  replace_rest();
+}
+
+}  // namespace spillway

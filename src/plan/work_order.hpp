@@ -1,0 +1,45 @@
+#pragma once
+// What a rank issues, one thing after the other: messages and instructions in the order of the schedule, with the
+// decisions taken on the way. The halves of a fused unit come in turns. Executor, projection and books follow it.
+#include <vector>
+
+#include "plan/step_plan.hpp"
+
+namespace spillway {
+
+struct Step {
+  Item item;                                 ///< the message, or the pass that the instruction belongs to
+  const Instruction* instruction = nullptr;  ///< null: the item is a message
+  bool first = false, last = false;          ///< instruction of its item
+  bool is_gate = false;                      ///< the loads are known after it: gate() comes before advance()
+};
+
+/// One iteration at a time; the plan must outlive it and is advanced by it alone.
+class WorkOrder {
+ public:
+  explicit WorkOrder(StepPlan& plan) : plan_(plan) {}
+
+  void begin_iteration(std::int64_t iteration);
+  bool finished() const { return at_ == steps_.size() && plan_.finished(); }
+  const Step& current() const { return steps_[at_]; }
+  void advance();
+
+  /// What the gate exchange, the current step, has brought: the rest of the block is decided.
+  void gate(const StepPlan::Gate& gate);
+  /// The same for a forecast, by this rank's rows alone.
+  void gate_at(ExpertRows rows);
+
+ private:
+  /// Makes the steps of the plan's items up to the first that has any.
+  void fill();
+  void make_steps();
+  void add_window(std::size_t forwards_done, std::size_t backwards_done);
+  /// What comes after the gate, decided anew.
+  void replace_rest();
+
+  StepPlan& plan_;
+  std::vector<Step> steps_;  ///< of the current item, and the one beside it
+  std::size_t at_ = 0;
+};
+
+}  // namespace spillway
