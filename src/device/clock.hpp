@@ -5,8 +5,8 @@
 #include <array>
 #include <chrono>
 #include <span>
-#include <vector>
 
+#include "base/compute_lane.hpp"
 #include "base/error.hpp"
 #include "base/units.hpp"
 #include "device/stream.hpp"
@@ -30,7 +30,7 @@ class TimeModel {
   virtual Message message(Bytes bytes, int from, int to) const = 0;
   /// Of a copy between device and host, in either direction.
   virtual Seconds copy(Bytes bytes) const = 0;
-  /// Factor by which computation slows down while a copy is under way.
+  /// Factor by which computation slows down while a copy or a message is under way (ComputeLane says how).
   virtual double interference() const { return 1; }
 };
 
@@ -48,16 +48,20 @@ class Clock {
   const TimeModel& model() const { return *model_; }
 
   /// Time at which work issued now on the compute lane, with inputs ready at `ready`, would start.
-  Seconds compute_start(Seconds ready) const { return is_virtual() ? std::max(compute_, ready) : measured(); }
+  Seconds compute_start(Seconds ready) const { return is_virtual() ? std::max(compute_.end, ready) : measured(); }
   /// Ends the compute operation that began at `start` and handled `work`.
   Interval compute_end(Seconds start, Work work) {
-    compute_ = is_virtual() ? beside_copies(start, model_->compute(work)) : measured();
-    return {start, compute_};
+    if (is_virtual())
+      compute_.compute(start, model_->compute(work), model_->interference());
+    else
+      compute_.end = measured();
+    return {start, compute_.end};
   }
   Seconds network_start(Seconds ready) const { return is_virtual() ? std::max(network_, ready) : measured(); }
   /// Ends a network operation; on the virtual clock at `end`.
   Interval network_end(Seconds start, Seconds end) {
     network_ = is_virtual() ? end : measured();
+    if (is_virtual()) compute_.transfer(end - start);
     return {start, network_};
   }
   /// A copy of `bytes` whose source is ready at `ready`, after the lane's earlier copies. Virtual clock only: on the
@@ -67,51 +71,35 @@ class Clock {
     Seconds& end = copies_[static_cast<std::size_t>(lane)];
     const Seconds start = std::max(end, ready);
     end = start + model_->copy(bytes);
-    const auto place = std::upper_bound(copying_.begin(), copying_.end(), start,
-                                        [](Seconds s, const Interval& i) { return s < i.start; });
-    if (model_->interference() > 1) copying_.insert(place, {start, end});
+    compute_.transfer(end - start);
     return {start, end};
   }
   /// Latest of the lanes; on the wall clock the time it is.
-  Seconds now() const { return is_virtual() ? std::max({compute_, network_, copies_[0], copies_[1]}) : measured(); }
+  Seconds now() const {
+    if (!is_virtual()) return measured();
+    return std::max({compute_.settled(model_->interference()), network_, copies_[0], copies_[1]});
+  }
   /// End of the last compute operation.
-  Seconds compute_lane() const { return compute_; }
+  Seconds compute_lane() const { return compute_.end; }
   /// End of the lane's last copy; 0 on the wall clock.
   Seconds copy_lane(CopyLane lane) const { return copies_[static_cast<std::size_t>(lane)]; }
   /// Begins again at zero: seconds of an iteration do not depend, even in their last bit, on what ran before it.
   void restart() {
     origin_ = std::chrono::steady_clock::now();
-    compute_ = network_ = Seconds(0);
+    compute_ = {};
+    network_ = Seconds(0);
     copies_ = {};
-    copying_.clear();
   }
 
  private:
-  /// End of a computation that begins at `start` and would take `alone`: slower while copies are under way.
-  Seconds beside_copies(Seconds start, Seconds alone) {
-    std::erase_if(copying_, [start](const Interval& i) { return i.end <= start; });
-    const double slow = model_->interference();
-    Seconds now = start, left = alone;
-    for (const Interval& copy : copying_) {
-      if (copy.end <= now) continue;
-      const Seconds before = std::min(left, std::max(Seconds(0), copy.start - now));
-      now += before;
-      left -= before;
-      const Seconds beside = std::min(left * slow, copy.end - now);
-      if (left.value <= 0) break;
-      now += beside;
-      left -= beside * (1 / slow);
-    }
-    return now + left;
-  }
   Seconds measured() const {
     return Seconds(std::chrono::duration<double>(std::chrono::steady_clock::now() - origin_).count());
   }
   const TimeModel* model_;
   std::chrono::steady_clock::time_point origin_;
-  Seconds compute_, network_;
+  ComputeLane compute_;
+  Seconds network_;
   std::array<Seconds, copy_lane_count> copies_{};
-  std::vector<Interval> copying_;  ///< that computation still meets, by start
 };
 
 }  // namespace spillway::device

@@ -9,10 +9,16 @@ using Kind = Item::Kind;
 
 bool is_message(Kind kind) { return kind != Kind::forward && kind != Kind::reload && kind != Kind::backward; }
 
+bool is_gate(const Instruction& i) {
+  return i.action == Action::run && i.op == Op::gate && i.pass == PassKind::forward && !i.recompute;
+}
+
+Step step_of(const Item& item, const std::vector<IssuedPart>& list, std::size_t n) {
+  return {item, list[n].instruction, list[n].part, n == 0, n + 1 == list.size(), is_gate(*list[n].instruction)};
+}
+
 Step step_of(const Item& item, const std::vector<Instruction>& list, std::size_t n) {
-  const Instruction& i = list[n];
-  const bool is_gate = i.action == Action::run && i.op == Op::gate && i.pass == PassKind::forward && !i.recompute;
-  return {item, &i, n == 0, n + 1 == list.size(), is_gate};
+  return {item, &list[n], Part::whole, n == 0, n + 1 == list.size(), is_gate(list[n])};
 }
 
 }  // namespace
@@ -43,7 +49,7 @@ void WorkOrder::fill() {
 void WorkOrder::make_steps() {
   const Item& item = plan_.current();
   const int mb = item.micro_batch, b = item.block;
-  if (is_message(item.kind)) return steps_.push_back({item, nullptr, true, true, false});
+  if (is_message(item.kind)) return steps_.push_back({item, nullptr, Part::whole, true, true, false});
   if (item.kind == Kind::forward) {
     plan_.decide(mb, b);
     if (item.beside_next) return add_window(0, 0);
@@ -55,15 +61,15 @@ void WorkOrder::make_steps() {
   for (std::size_t n = 0; n < list.size(); ++n) steps_.push_back(step_of(item, list, n));
 }
 
-/// Both halves from the given instructions on, in turns.
 void WorkOrder::add_window(std::size_t forwards_done, std::size_t backwards_done) {
   const Item item = plan_.current(), other = plan_.beside_current();
-  const auto half = [&](const Item& i, const std::vector<Instruction>& list, std::size_t done) {
-    return WindowHalf{std::span(list).subspan(done), plan_.blocks()[static_cast<std::size_t>(i.block)],
+  const auto context = [&](const Item& i) { return plan_.blocks()[static_cast<std::size_t>(i.block)].context; };
+  const auto forward = parts_of(plan_.program(item.micro_batch, item.block).forward, context(item));
+  const auto backward = parts_of(plan_.program(other.micro_batch, other.block).backward, context(other));
+  const auto half = [&](const Item& i, const std::vector<IssuedPart>& parts, std::size_t done) {
+    return WindowHalf{std::span(parts).subspan(done), plan_.blocks()[static_cast<std::size_t>(i.block)],
                       plan_.group_rows(i.micro_batch, i.block)};
   };
-  const auto& forward = plan_.program(item.micro_batch, item.block).forward;
-  const auto& backward = plan_.program(other.micro_batch, other.block).backward;
   for (const bool goes_back :
        issue_order(half(item, forward, forwards_done), half(other, backward, backwards_done), plan_.machine()))
     steps_.push_back(goes_back ? step_of(other, backward, backwards_done++) : step_of(item, forward, forwards_done++));

@@ -3,6 +3,7 @@
 // decisions taken on the way. The halves of a fused unit come in turns. Executor, projection and books follow it.
 #include <vector>
 
+#include "plan/fused_window.hpp"
 #include "plan/step_plan.hpp"
 
 namespace spillway {
@@ -10,8 +11,9 @@ namespace spillway {
 struct Step {
   Item item;                                 ///< the message, or the pass that the instruction belongs to
   const Instruction* instruction = nullptr;  ///< null: the item is a message
-  bool first = false, last = false;          ///< instruction of its item
-  bool is_gate = false;                      ///< the loads are known after it: gate() comes before advance()
+  Part part = Part::whole;
+  bool first = false, last = false;  ///< instruction of its item
+  bool is_gate = false;              ///< the loads are known after it: gate() comes before advance()
 };
 
 /// One iteration at a time; the plan must outlive it and is advanced by it alone.
@@ -33,6 +35,7 @@ class WorkOrder {
   /// Makes the steps of the plan's items up to the first that has any.
   void fill();
   void make_steps();
+  /// Both halves, without the parts that have been issued, in turns.
   void add_window(std::size_t forwards_done, std::size_t backwards_done);
   /// What comes after the gate, decided anew.
   void replace_rest();

@@ -64,13 +64,13 @@ IterationOutcome Executor::run(std::int64_t iteration, std::int64_t step) {
 }
 
 void Executor::carry_out(Step step) {
-  const auto [item, instruction, first, last, is_gate] = step;
+  const auto [item, instruction, part, first, last, is_gate] = step;
   const int mb = item.micro_batch, b = item.block;
   if (instruction == nullptr) return carry_out_message(item);
   if (first && item.kind != Item::Kind::reload)
     device::reach(item.kind == Item::Kind::forward ? device::Phase::forward : device::Phase::backward);
   if (is_gate) operators_.announce(plan_.offer(mb, b));
-  carry_out(mb, b, *instruction);
+  carry_out(mb, b, *instruction, part);
   if (is_gate) {
     decide([&] { order_.gate(operators_.gate(mb, b)); });
     operators_.cut(mb, b, plan_.mitigations(mb, b).tiles_per_slice, static_cast<int>(plan_.rows(mb, b).slices.size()));
@@ -104,21 +104,22 @@ void Executor::decide(const Decision& decision) {
       Seconds(std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count());
 }
 
-void Executor::carry_out(int micro_batch, int block, const Instruction& instruction) {
+void Executor::carry_out(int micro_batch, int block, const Instruction& instruction, Part part) {
   if (setup_.watchdog != nullptr) setup_.watchdog->touch(name(instruction).data());
   const bool runs = instruction.action == Action::run;
   const BlockContext& context = plan_.blocks()[block].context;
   const ExpertRows& rows = plan_.rows(micro_batch, block).of(instruction);
   const device::TensorKey subject{micro_batch, block, instruction.subject};
-  if (runs)
+  if (runs && part != Part::end)
     for (const Tensor t : instruction.allocate)
       if (!draining_ && !allocate(micro_batch, block, t, name(instruction), rows)) break;
   if (!draining_ && !runs && instruction.action != Action::drop && !move(subject, instruction)) lose(name(instruction));
   if (draining_) {
-    if (runs) operators_.drain(micro_batch, block, instruction);
+    if (runs && part != Part::end) operators_.drain(micro_batch, block, instruction);
     return;
   }
-  if (runs) operators_.run(micro_batch, block, instruction, rows);
+  if (runs) operators_.run(micro_batch, block, instruction, rows, part);
+  if (part == Part::begin) return;
   if (runs || instruction.action == Action::drop || instruction.action == Action::quantize)
     for (const Tensor t : instruction.release) engine_.activations.release({micro_batch, block, t});
   if (!runs) books_.open(instruction, context, rows);

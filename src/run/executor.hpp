@@ -38,7 +38,7 @@ class Executor {
   void carry_out(Step step);
   void carry_out_message(const Item& item);
   /// Allocates, runs, releases; drains instead once the iteration is lost.
-  void carry_out(int micro_batch, int block, const Instruction& instruction);
+  void carry_out(int micro_batch, int block, const Instruction& instruction, Part part);
   /// Runs a decision, which takes wall time on either clock.
   template <class Decision>
   void decide(const Decision& decision);

@@ -64,11 +64,12 @@ void OperatorRunner::cast(int micro_batch, int block, const Instruction& instruc
   store.set_ready(key, end);
 }
 
-void OperatorRunner::run(int micro_batch, int block, const Instruction& instruction, const ExpertRows& rows) {
+void OperatorRunner::run(int micro_batch, int block, const Instruction& instruction, const ExpertRows& rows,
+                         Part part) {
   const OperatorRow& row =
       row_of(tables_[instruction.slice >= 0 || instruction.op == Op::sum_slices ? 1 : 0][block], instruction.op);
   const Pass& pass = instruction.pass == PassKind::forward ? row.forward : row.backward;
-  Call call{micro_batch, block, blocks_[block], instruction, Seconds(0)};
+  Call call{micro_batch, block, blocks_[block], instruction, Seconds(0), part};
   device::ActivationStore& store = engine_.activations;
   Seconds copied, otherwise;
   for (const auto* list : {&pass.reads, &pass.writes, &pass.scratch})
@@ -87,6 +88,7 @@ void OperatorRunner::run(int micro_batch, int block, const Instruction& instruct
     return;
 
   const Seconds end = instruction.pass == PassKind::forward ? forward(call) : backward(call);
+  if (part == Part::begin) return;
   for (const Tensor t : pass.writes) store.set_ready({micro_batch, block, t}, end);
   if (!instruction.recompute) {
     RankIteration& totals = timer_.totals();

@@ -2,12 +2,13 @@
 // Carries out the instructions of a block program with real tensors: one device call, or a few, for every operator.
 #include <array>
 #include <map>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "device/collectives.hpp"
 #include "device/row_map.hpp"
-#include "plan/step_plan.hpp"
+#include "plan/work_order.hpp"
 #include "run/engine.hpp"
 #include "run/lane_timer.hpp"
 #include "workload/routing/routing_source.hpp"
@@ -36,7 +37,7 @@ class OperatorRunner {
 
   void begin_iteration(std::int64_t iteration);
   /// Executes an operator's pass over `rows` of experts; its tensors have been allocated.
-  void run(int micro_batch, int block, const Instruction& instruction, const ExpertRows& rows);
+  void run(int micro_batch, int block, const Instruction& instruction, const ExpertRows& rows, Part part = Part::whole);
   /// Executes a cast to FP8 or back; both forms are there.
   void cast(int micro_batch, int block, const Instruction& instruction);
   /// Takes part in the instruction's messages with scratch rows of the right size and computes nothing.
@@ -61,6 +62,7 @@ class OperatorRunner {
     const StageBlock& where;
     const Instruction& instruction;
     Seconds ready;  ///< when all its inputs are
+    Part part = Part::whole;
   };
   device::Matrix<float> tensor(const Call& call, Tensor t) const {
     return engine_.activations.get({call.micro_batch, call.block, t});
@@ -86,21 +88,26 @@ class OperatorRunner {
   void ends_forward(const Call& call);
   void ends_backward(const Call& call);
   std::vector<std::int32_t> tokens(int micro_batch) const;
-  // operators_moe.cpp
-  /// Experts of the micro-batch's tokens [tokens, k], as the workload imposes them.
-  std::vector<std::int32_t> imposed_choices(const Call& call) const;
-  Seconds gate(const Call& call);
+  // operators_exchange.cpp
+  /// Sends by `send`, unless that has been done, and tells when the rows are there; nothing where only the first part is
+  /// asked for.
+  template <class Send>
+  std::optional<Seconds> message(const Call& call, const Send& send);
   Seconds dispatch_forward(const Call& call);
   Seconds dispatch_backward(const Call& call);
   void sum_slices(const Call& call);
   Seconds combine_forward(const Call& call);
   Seconds combine_backward(const Call& call);
+  /// All-to-all of the call's expert group with the bytes it moves counted.
+  Seconds exchange(const Call& call, const device::RowExchange& rows, Seconds ready);
+  // operators_moe.cpp
+  /// Experts of the micro-batch's tokens [tokens, k], as the workload imposes them.
+  std::vector<std::int32_t> imposed_choices(const Call& call) const;
+  Seconds gate(const Call& call);
   void experts_forward(const Call& call);
   void experts_backward(const Call& call);
   void unpermute_forward(const Call& call);
   void unpermute_backward(const Call& call);
-  /// All-to-all of the call's expert group with the bytes it moves counted.
-  Seconds exchange(const Call& call, const device::RowExchange& rows, Seconds ready);
 
   Setup setup_;
   Engine& engine_;
@@ -113,6 +120,7 @@ class OperatorRunner {
     std::vector<Offer> offers;
     device::RowMap whole;
     std::vector<device::RowMap> slices;
+    Seconds arrival;  ///< of the exchange whose first part has been issued
   };
   std::map<std::pair<int, int>, Dispatch> dispatches_;
   Offer offer_;

@@ -1,6 +1,5 @@
 // Router, gate table, dispatch, experts and combine.
 #include <algorithm>
-#include <numeric>
 
 #include "base/error.hpp"
 #include "device/collectives.hpp"
@@ -118,150 +117,6 @@ void OperatorRunner::cut(int micro_batch, int block, std::int64_t tiles_per_slic
                                             engine_.communicators.expert_forward.rank(), Slice{tiles_per_slice, j}));
 }
 
-Seconds OperatorRunner::exchange(const Call& call, const device::RowExchange& x, Seconds ready) {
-  const device::Group& group = expert_group(call.instruction);
-  const std::int64_t row_bytes = x.sent.cols * 4 + (x.weighted ? 4 : 0);
-  const auto& ranks = group.world_ranks();
-  for (int i = 0; i < group.size(); ++i) {
-    if (i == group.rank()) continue;
-    const bool inside = setup_.node_of_rank[ranks[i]] == setup_.node_of_rank[ranks[group.rank()]];
-    RankIteration& totals = timer_.totals();
-    (inside ? totals.intra_node_bytes : totals.cross_node_bytes) += Bytes(x.sent_rows[i] * row_bytes);
-  }
-  return timer_.all_to_all(device::all_to_all(timer_.clock(), group, x, ready));
-}
-
-Seconds OperatorRunner::dispatch_forward(const Call& call) {
-  device::Stream& stream = timer_.stream();
-  const device::RowMap& m = map(call);
-  const BlockContext& context = call.where.context;
-  const bool alone = context.expert_parallel == 1, reorders = !alone && context.local_experts() > 1;
-  const bool weights = !context.weights_at_combine();
-  const auto t = [&](Tensor name) { return tensor(call, name); };
-  const Matrix<float> rows = t(alone ? Tensor::fc1_input : Tensor::sent_rows);
-  Seconds end = timer_.compute(call.ready, [&] {
-    ops::gather_rows(stream, t(Tensor::mlp_norm_output), m.token_of_sent.data(), rows);
-    if (weights)
-      ops::gather_values(stream, t(Tensor::router_state), m.weight_of_sent.data(),
-                         t(alone ? Tensor::row_weight : Tensor::slot_weight));
-  });
-  if (!alone) {
-    const Matrix<float> in = t(reorders ? Tensor::received_rows : Tensor::fc1_input);
-    const Tensor in_weight = reorders ? Tensor::received_weight : Tensor::row_weight;
-    end = exchange(call,
-                   {rows, m.sent_rows, in, m.received_rows, weights, weights ? t(Tensor::slot_weight).data : nullptr,
-                    weights ? t(in_weight).data : nullptr},
-                   end);
-  }
-  if (reorders)
-    end = timer_.compute(end, [&] {
-      ops::scatter_rows(stream, t(Tensor::received_rows), m.expert_order.data(), t(Tensor::fc1_input));
-      if (weights)
-        ops::scatter_values(stream, t(Tensor::received_weight), m.expert_order.data(), t(Tensor::row_weight));
-    });
-  if (weights) {
-    const Matrix<float> w = t(Tensor::row_weight);
-    if (!call.instruction.recompute) conservation_.weight += std::accumulate(w.data, w.data + w.size(), 0.0);
-    if (device::injected(Fault::wrong_router_weight) && w.size() > 1)
-      std::rotate(w.data, w.data + 1, w.data + w.size());
-  }
-  if (device::injected(Fault::dropped_token) && m.rows() > 0)
-    std::fill_n(t(Tensor::fc1_input).data, context.shape.hidden_size, 0.0f);
-  return end;
-}
-
-Seconds OperatorRunner::dispatch_backward(const Call& call) {
-  device::Stream& stream = timer_.stream();
-  const device::RowMap& m = map(call);
-  const BlockContext& context = call.where.context;
-  const bool alone = context.expert_parallel == 1, reorders = !alone && context.local_experts() > 1;
-  const bool weights = !context.weights_at_combine();
-  const auto t = [&](Tensor name) { return tensor(call, name); };
-  Seconds end = call.ready;
-  if (reorders)
-    end = timer_.compute(end, [&] {
-      ops::gather_rows(stream, t(Tensor::d_fc1_input), m.expert_order.data(), t(Tensor::received_rows));
-      if (weights)
-        ops::gather_values(stream, t(Tensor::d_row_weight), m.expert_order.data(), t(Tensor::received_weight));
-    });
-  if (!alone) {
-    const Tensor out_weight = reorders ? Tensor::received_weight : Tensor::d_row_weight;
-    end = exchange(call,
-                   {t(reorders ? Tensor::received_rows : Tensor::d_fc1_input), m.received_rows, t(Tensor::sent_rows),
-                    m.sent_rows, weights, weights ? t(out_weight).data : nullptr,
-                    weights ? t(Tensor::slot_weight).data : nullptr},
-                   end);
-  }
-  return timer_.compute(end, [&] {
-    const Matrix<float> rows = t(alone ? Tensor::d_fc1_input : Tensor::sent_rows);
-    if (call.instruction.slice >= 0)
-      ops::scatter_rows(stream, rows, m.row_of_sent.data(), t(Tensor::d_sent_rows));
-    else
-      ops::sum_rows(stream, rows, m.position_matrix(), t(Tensor::d_mlp_norm_output),
-                    !call.instruction.allocates(Tensor::d_mlp_norm_output));
-    if (weights)
-      ops::scatter_values(stream, t(alone ? Tensor::d_row_weight : Tensor::slot_weight), m.slot_of_sent.data(),
-                          t(Tensor::d_router_weight));
-  });
-}
-
-void OperatorRunner::sum_slices(const Call& call) {
-  ops::sum_rows(timer_.stream(), tensor(call, Tensor::d_sent_rows), map(call).position_matrix(),
-                tensor(call, Tensor::d_mlp_norm_output), !call.instruction.allocates(Tensor::d_mlp_norm_output));
-}
-
-Seconds OperatorRunner::combine_forward(const Call& call) {
-  device::Stream& stream = timer_.stream();
-  const device::RowMap& m = map(call);
-  const BlockContext& context = call.where.context;
-  const bool alone = context.expert_parallel == 1, sliced = call.instruction.slice >= 0;
-  const bool reorders = !alone && context.local_experts() > 1;
-  const auto t = [&](Tensor name) { return tensor(call, name); };
-  if (alone && !sliced)
-    return timer_.compute(call.ready, [&] { ops::copy(stream, t(Tensor::expert_output), t(Tensor::returned_rows)); });
-  Seconds end = call.ready;
-  if (reorders)
-    end = timer_.compute(end, [&] {
-      ops::gather_rows(stream, t(Tensor::expert_output), m.expert_order.data(), t(Tensor::received_rows));
-    });
-  const Tensor back = sliced ? Tensor::sent_rows : Tensor::returned_rows;
-  if (!alone)
-    end = exchange(call,
-                   {t(reorders ? Tensor::received_rows : Tensor::expert_output), m.received_rows, t(back), m.sent_rows},
-                   end);
-  if (!sliced) return end;
-  return timer_.compute(end, [&] {
-    ops::scatter_rows(stream, t(alone ? Tensor::expert_output : back), m.row_of_sent.data(), t(Tensor::returned_rows));
-  });
-}
-
-Seconds OperatorRunner::combine_backward(const Call& call) {
-  device::Stream& stream = timer_.stream();
-  const device::RowMap& m = map(call);
-  const BlockContext& context = call.where.context;
-  const bool alone = context.expert_parallel == 1, sliced = call.instruction.slice >= 0;
-  const bool reorders = !alone && context.local_experts() > 1;
-  const auto t = [&](Tensor name) { return tensor(call, name); };
-  if (alone && !sliced)
-    return timer_.compute(call.ready,
-                          [&] { ops::copy(stream, t(Tensor::d_returned_rows), t(Tensor::d_expert_output)); });
-  const Tensor out = sliced ? Tensor::sent_rows : Tensor::d_returned_rows;
-  Seconds end = call.ready;
-  if (sliced)
-    end = timer_.compute(end, [&] {
-      ops::gather_rows(stream, t(Tensor::d_returned_rows), m.row_of_sent.data(),
-                       t(alone ? Tensor::d_expert_output : out));
-    });
-  if (alone) return end;
-  end = exchange(call,
-                 {t(out), m.sent_rows, t(reorders ? Tensor::received_rows : Tensor::d_expert_output), m.received_rows},
-                 end);
-  if (!reorders) return end;
-  return timer_.compute(end, [&] {
-    ops::scatter_rows(stream, t(Tensor::received_rows), m.expert_order.data(), t(Tensor::d_expert_output));
-  });
-}
-
 void OperatorRunner::experts_forward(const Call& call) {
   device::Stream& stream = timer_.stream();
   const auto t = [&](Tensor name) { return tensor(call, name); };
@@ -359,32 +214,6 @@ void OperatorRunner::unpermute_backward(const Call& call) {
   ops::gather_values(stream, t(Tensor::router_state), m.weight_of_slot.data(), weight);
   ops::weighted_sum_rows_backward(stream, t(Tensor::returned_rows), m.position_matrix(), weight, t(Tensor::d_residual),
                                   t(Tensor::d_returned_rows), t(Tensor::d_router_weight));
-}
-
-void OperatorRunner::drain(int micro_batch, int block, const Instruction& instruction) {
-  const Call call{micro_batch, block, blocks_[block], instruction, Seconds(0)};
-  const BlockContext& context = call.where.context;
-  if (instruction.op == Op::gate) gate(call);
-  const bool moves_rows = instruction.op == Op::dispatch || instruction.op == Op::combine;
-  if (!moves_rows || context.expert_parallel == 1) return;
-  const device::RowMap& m = map(call);
-  const bool to_experts = (instruction.op == Op::dispatch) == (instruction.pass == PassKind::forward);
-  const bool weights = instruction.op == Op::dispatch && !context.weights_at_combine();
-  const std::int64_t h = context.shape.hidden_size, sent = m.rows_sent(), received = m.rows();
-  const std::int64_t out = to_experts ? sent : received, in = to_experts ? received : sent;
-  scratch_out_.resize(std::max<std::size_t>(scratch_out_.size(), out * (h + 1)));
-  scratch_in_.resize(std::max<std::size_t>(scratch_in_.size(), in * (h + 1)));
-  float* out_data = scratch_out_.data();
-  float* in_data = scratch_in_.data();
-  exchange(call,
-           {{out_data, out, h},
-            to_experts ? m.sent_rows : m.received_rows,
-            {in_data, in, h},
-            to_experts ? m.received_rows : m.sent_rows,
-            weights,
-            out_data + out * h,
-            in_data + in * h},
-           Seconds(0));
 }
 
 }  // namespace spillway

@@ -1,6 +1,7 @@
 #pragma once
 // What one rank of a projection has: its plan, books, clock and lanes, as the executor has them, without data.
 #include <algorithm>
+#include <map>
 #include <optional>
 
 #include "device/activation_store.hpp"
@@ -60,6 +61,7 @@ struct ProjectedRank {
   Offer offer;
   std::vector<Offer> offers;
   device::Interval interval{};
+  std::map<std::pair<int, int>, Seconds> arrivals;  // of rows sent, by (micro-batch, block)
 };
 
 }  // namespace spillway

@@ -82,11 +82,12 @@ RankProcess Projection::process(Rank& r, std::int64_t iteration) {
       }
       continue;
     }
-    for (const Tensor t : i.allocate)
-      if (!r.allocate(item, t, rows)) {
-        r.lose(name(i));
-        co_return;
-      }
+    if (step.part != Part::end)
+      for (const Tensor t : i.allocate)
+        if (!r.allocate(item, t, rows)) {
+          r.lose(name(i));
+          co_return;
+        }
     const OperatorRow& row = r.row(item, i);
     const Pass& pass = i.pass == PassKind::forward ? row.forward : row.backward;
     const Seconds ready = r.inputs(item, pass);
@@ -105,9 +106,14 @@ RankProcess Projection::process(Rank& r, std::int64_t iteration) {
       r.timer.waits_for(LaneTimer::Waits::collective);
     } else if (exchanges) {
       const Around a = around(i, context);
-      if (a.before) end = r.compute(end, {work.flops, work.bytes});
-      co_yield Meeting{Kind::expert_exchange, r.clock.network_start(end), work.received};
-      end = r.timer.all_to_all(r.interval);
+      Seconds& arrival = r.arrivals[{mb, item.block}];
+      if (step.part != Part::end) {
+        if (a.before) end = r.compute(end, {work.flops, work.bytes});
+        co_yield Meeting{Kind::expert_exchange, r.clock.network_start(end), work.received};
+        arrival = r.timer.all_to_all(r.interval);
+        if (step.part == Part::begin) continue;
+      }
+      end = arrival;
       if (a.after) end = r.compute(end, {{}, work.bytes_after_message});
     } else {
       end = r.compute(ready, {work.flops, work.bytes + work.bytes_after_message});
