@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/cache_counts.hpp"
 #include "plan/cost/machine_profile.hpp"
 #include "plan/policy/options.hpp"
 #include "plan/program/stage_memory.hpp"
@@ -59,10 +60,6 @@ struct StageFacts {
   Bytes alignment;
   const MachineProfile& machine;
   double load = 1;  ///< x balance: what a static plan has to fit
-};
-
-struct CacheCounts {
-  std::int64_t lookups = 0, hits = 0;
 };
 
 class Policy {
