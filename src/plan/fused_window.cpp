@@ -1,18 +1,20 @@
 #include "plan/fused_window.hpp"
 
+#include "plan/cost/time_model.hpp"
+
 namespace spillway {
 namespace {
 
-bool exchanges(const Instruction& i) {
+/// Loads are told apart in steps of 1/16 of balance.
+constexpr std::int64_t load_steps = 16;
+
+bool exchanges_rows(const Instruction& i) {
   return i.action == Action::run && (i.op == Op::dispatch || i.op == Op::combine);
 }
 
-/// Parts up to the next message, itself included.
-std::size_t stretch(std::span<const IssuedPart> list) {
-  std::size_t n = 0;
-  while (n < list.size() && list[n++].part != Part::begin) {
-  }
-  return n;
+ExpertRows rounded(const ExpertRows& rows, const BlockContext& c) {
+  const std::int64_t step = std::max<std::int64_t>(1, c.routed_rows() / load_steps);
+  return {(rows.rows + step - 1) / step * step, c.local_experts(), {}};
 }
 
 }  // namespace
@@ -20,23 +22,75 @@ std::size_t stretch(std::span<const IssuedPart> list) {
 std::vector<IssuedPart> parts_of(const std::vector<Instruction>& instructions, const BlockContext& context) {
   std::vector<IssuedPart> parts;
   for (const Instruction& i : instructions) {
-    const bool two = exchanges(i) && context.expert_parallel > 1;
+    const bool two = exchanges_rows(i) && context.expert_parallel > 1;
     if (two) parts.push_back({&i, Part::begin});
     parts.push_back({&i, two ? Part::end : Part::whole});
   }
   return parts;
 }
 
-std::vector<bool> issue_order(const WindowHalf& forward, const WindowHalf& backward, const MachineProfile&) {
-  std::vector<bool> order;
-  std::span<const IssuedPart> f = forward.parts, b = backward.parts;
-  while (!f.empty() || !b.empty()) {
-    const std::size_t backwards = stretch(b), forwards = stretch(f);
-    order.insert(order.end(), backwards, true);
-    order.insert(order.end(), forwards, false);
-    b = b.subspan(backwards);
-    f = f.subspan(forwards);
+const WindowPlanner::Durations& WindowPlanner::durations(const WindowHalf& half, const Instruction& i) {
+  const BlockContext& c = blocks_[static_cast<std::size_t>(half.block)].context;
+  const ExpertRows rows = rounded(half.rows, c);
+  const auto [found, is_new] = durations_.try_emplace({half.block, i.op, i.pass, rows.rows});
+  Durations& d = found->second;
+  if (!is_new) return d;
+  const OperatorWork work = operator_work(i.op, i.pass, c, rows, true);
+  d.before = compute_seconds(machine_, work.flops, work.bytes);
+  d.after = compute_seconds(machine_, Flops(0), work.bytes_after_message);
+  const bool is_gate = i.op == Op::gate && i.pass == PassKind::forward;
+  if (c.expert_parallel == 1 || !(is_gate || exchanges_rows(i))) return d;
+  std::vector<int> nodes;
+  for (int member = 0; member < c.expert_parallel; ++member) nodes.push_back(node_of(machine_, member));
+  const Bytes received = is_gate ? Bytes(c.expert_parallel * c.shape.num_experts * 8) : work.received;
+  d.network = all_to_all_seconds(machine_, std::vector<Bytes>(nodes.size(), received), nodes);
+  return d;
+}
+
+/// A slice of an exchange counts as the whole in proportion: all slices together are one.
+WindowPlanner::Chain WindowPlanner::chain(const WindowHalf& half) {
+  Chain chain;
+  const auto add = [&](Lane lane, Seconds seconds, std::size_t part) {
+    if (seconds.value <= 0) return;
+    chain.segments.push_back({lane, seconds, 0});
+    chain.parts.push_back(part);
+  };
+  int slices = 1;
+  for (const IssuedPart& p : half.parts) slices = std::max(slices, p.instruction->slice + 1);
+  for (std::size_t n = 0; n < half.parts.size(); ++n) {
+    const auto& [instruction, part] = half.parts[n];
+    const bool repeats_exchange = instruction->recompute && exchanges_rows(*instruction);
+    if (instruction->action != Action::run || (instruction->recompute && !repeats_exchange)) continue;
+    const Durations& d = durations(half, *instruction);
+    const double share = instruction->slice >= 0 ? 1.0 / slices : 1;
+    if (part != Part::end) {
+      add(Lane::compute, d.before * share, n);
+      add(Lane::network, d.network * share, n);
+    }
+    if (part != Part::begin) add(Lane::compute, d.after * share, n);
   }
+  return chain;
+}
+
+std::vector<bool> WindowPlanner::issue_order(const WindowHalf& forward, const WindowHalf& backward) {
+  const std::array<const WindowHalf*, 2> halves{&forward, &backward};
+  const std::array<Chain, 2> chains{chain(forward), chain(backward)};
+  DualBatch batch;
+  batch.interference = machine_.interference;
+  batch.of(ChainId::forward) = chains[0].segments;
+  batch.of(ChainId::backward) = chains[1].segments;
+  const FusedPlan& plan = orders_(batch);
+
+  std::vector<bool> order;
+  std::array<std::size_t, 2> segments{}, parts{};
+  const auto issue_until = [&](std::size_t h, std::size_t end) {
+    for (; parts[h] < end; ++parts[h]) order.push_back(h == 1);
+  };
+  for (const ChainId id : expand(plan.compaction, plan.interleaving.order)) {
+    const std::size_t h = id == ChainId::backward ? 1 : 0;
+    issue_until(h, chains[h].parts[segments[h]++] + 1);
+  }
+  for (const std::size_t h : {1, 0}) issue_until(h, halves[h]->parts.size());
   return order;
 }
 

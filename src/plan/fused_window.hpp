@@ -1,11 +1,14 @@
 #pragma once
 // The order in which two passes are issued side by side: one block forward, another backward.
+#include <map>
 #include <span>
+#include <tuple>
 #include <vector>
 
 #include "plan/cost/machine_profile.hpp"
 #include "plan/program/block_program.hpp"
 #include "plan/program/stage.hpp"
+#include "plan/schedule/interleaving_cache.hpp"
 
 namespace spillway {
 
@@ -23,12 +26,39 @@ std::vector<IssuedPart> parts_of(const std::vector<Instruction>& instructions, c
 /// What is still to be issued of one pass.
 struct WindowHalf {
   std::span<const IssuedPart> parts;
-  const StageBlock& block;
-  ExpertRows rows;  ///< of the group's most loaded member, so that the whole group finds one order of exchanges
+  int block = 0;      ///< of the stage
+  ExpertRows rows{};  ///< of the group's most loaded member
 };
 
-/// For every part of both halves, in the order of issue, whether it is the backward half's. The order within a half stays.
-/// Exchanges of the two come in an order that depends on nothing that differs within an expert group.
-std::vector<bool> issue_order(const WindowHalf& forward, const WindowHalf& backward, const MachineProfile& machine);
+/// Finds the orders of a stage's windows and remembers them. Everything it looks at is the same on all ranks of an expert
+/// group: the largest load, the operators of the block, and which exchanges are repeated or sliced. What a rank recomputes
+/// or copies on its own goes along with the operator after it. So exchanges come in one order on the whole group.
+class WindowPlanner {
+ public:
+  WindowPlanner(std::vector<StageBlock> blocks, MachineProfile machine)
+      : blocks_(std::move(blocks)), machine_(std::move(machine)) {}
+
+  /// For every part of both halves, in the order of issue, whether it is the backward half's. The order within a half
+  /// stays.
+  std::vector<bool> issue_order(const WindowHalf& forward, const WindowHalf& backward);
+  CacheCounts counts() const { return orders_.counts(); }
+
+ private:
+  struct Durations {
+    Seconds before, network, after;  ///< computation, message, computation
+  };
+  /// Segments of a half, and the part that each belongs to.
+  struct Chain {
+    std::vector<Segment> segments;
+    std::vector<std::size_t> parts;
+  };
+  Chain chain(const WindowHalf& half);
+  const Durations& durations(const WindowHalf& half, const Instruction& instruction);
+
+  std::vector<StageBlock> blocks_;
+  MachineProfile machine_;
+  InterleavingCache orders_;
+  std::map<std::tuple<int, Op, PassKind, std::int64_t>, Durations> durations_;  ///< by block, operator, pass and rows
+};
 
 }  // namespace spillway

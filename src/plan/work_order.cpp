@@ -67,11 +67,10 @@ void WorkOrder::add_window(std::size_t forwards_done, std::size_t backwards_done
   const auto forward = parts_of(plan_.program(item.micro_batch, item.block).forward, context(item));
   const auto backward = parts_of(plan_.program(other.micro_batch, other.block).backward, context(other));
   const auto half = [&](const Item& i, const std::vector<IssuedPart>& parts, std::size_t done) {
-    return WindowHalf{std::span(parts).subspan(done), plan_.blocks()[static_cast<std::size_t>(i.block)],
-                      plan_.group_rows(i.micro_batch, i.block)};
+    return WindowHalf{std::span(parts).subspan(done), i.block, plan_.group_rows(i.micro_batch, i.block)};
   };
   for (const bool goes_back :
-       issue_order(half(item, forward, forwards_done), half(other, backward, backwards_done), plan_.machine()))
+       windows_.issue_order(half(item, forward, forwards_done), half(other, backward, backwards_done)))
     steps_.push_back(goes_back ? step_of(other, backward, backwards_done++) : step_of(item, forward, forwards_done++));
 }
 

@@ -19,7 +19,8 @@ struct Step {
 /// One iteration at a time; the plan must outlive it and is advanced by it alone.
 class WorkOrder {
  public:
-  explicit WorkOrder(StepPlan& plan) : plan_(plan) {}
+  explicit WorkOrder(StepPlan& plan)
+      : plan_(plan), windows_({plan.blocks().begin(), plan.blocks().end()}, plan.machine()) {}
 
   void begin_iteration(std::int64_t iteration);
   bool finished() const { return at_ == steps_.size() && plan_.finished(); }
@@ -41,6 +42,7 @@ class WorkOrder {
   void replace_rest();
 
   StepPlan& plan_;
+  WindowPlanner windows_;
   std::vector<Step> steps_;  ///< of the current item, and the one beside it
   std::size_t at_ = 0;
 };

@@ -6,10 +6,16 @@
 
 namespace spillway {
 
+int warm_up_of_units(const ScheduleShape& shape, int stage) {
+  const int all = shape.micro_batches * shape.chunks;
+  const int before = shape.chunks == 1 ? 2 * (shape.stages - stage - 1) : warm_up_forwards(shape, stage);
+  return std::min(before + 1, all);
+}
+
 Schedule fused_units(const ScheduleShape& shape) {
   Schedule schedule;
   for (int stage = 0; stage < shape.stages; ++stage) {
-    const int warm_up = std::min(warm_up_forwards(shape, stage) + 1, shape.micro_batches * shape.chunks);
+    const int warm_up = warm_up_of_units(shape, stage);
     auto order = order_with_warm_up(shape, warm_up);
     for (auto i = static_cast<std::size_t>(warm_up); i < order.size() && order[i].kind == Task::Kind::forward; i += 2)
       order[i].beside_next = true;

@@ -5,8 +5,13 @@
 
 namespace spillway {
 
-/// Interleaved 1F1B with one more warm-up forward, which makes the two halves of a unit independent, and every steady
-/// forward fused with the backward after it. A stage without steady state (micro_batches x chunks <= warm-up) has no units.
+/// Forwards that `stage` runs before its first unit: one more than interleaved 1F1B, which makes the two halves of a unit
+/// independent. With one chunk as many per stage as interleaving has, 2 (stages - stage - 1) + 1: with one per stage, a
+/// unit would wait for the one of the next stage that waits for the unit before it, and neighbours would take turns.
+int warm_up_of_units(const ScheduleShape& shape, int stage);
+
+/// Interleaved 1F1B after that warm-up, every steady forward fused with the backward after it. A stage without steady state
+/// (micro_batches x chunks <= warm-up) has no units.
 Schedule fused_units(const ScheduleShape& shape);
 
 /// Stages on which no unit is fused: too few micro-batches for their warm-up.
