@@ -4,7 +4,7 @@
 #   Debian, as root: missing packages through apt. Elsewhere: a list of what was found and what to load, exit code 3.
 #   A site's own MPI, BLAS and libraries are used where CMake finds them; Kokkos likewise (CMAKE_PREFIX_PATH,
 #   Kokkos_ROOT, a module), else it is built into deps/kokkos in about 20 s.
-#   --ci  also what only .ci/run needs: clang-format, clang-tidy, Slurm
+#   --ci  also what only .ci/run needs: clang-format, clang-tidy, Slurm, matplotlib
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 
@@ -12,7 +12,7 @@ build_packages=(g++ cmake ninja-build make git pkg-config ca-certificates libdnn
   libtomlplusplus-dev nlohmann-json3-dev libfmt-dev libgtest-dev libgmock-dev libbenchmark-dev
   python3 python3-jsonschema dpkg-dev)
 mpi_packages=(openmpi-bin libopenmpi-dev)
-ci_packages=(clang-format-14 clang-tidy-14 slurm-wlm munge)
+ci_packages=(clang-format-14 clang-tidy-14 slurm-wlm munge python3-matplotlib)
 
 tools=(g++ cmake ninja make git pkg-config python3)
 wanted=("${build_packages[@]}")

@@ -3,8 +3,10 @@
 #include <fmt/ranges.h>
 
 #include <cstdio>
+#include <exception>
 #include <filesystem>
 #include <memory>
+#include <optional>
 
 #include "app/commands.hpp"
 #include "app/launcher.hpp"
@@ -18,6 +20,7 @@
 #include "metrics/report_text.hpp"
 #include "run/experiment.hpp"
 #include "run/policy_run.hpp"
+#include "run/timeline_file.hpp"
 
 namespace spillway::app {
 namespace {
@@ -48,18 +51,10 @@ std::string describe(const Case& c) {
       words(c.clock)[static_cast<std::size_t>(c.clock)], c.machine.name, feasibility(c));
 }
 
-/// The folder's files: result.json, iterations.csv, and iterations per rank on request.
-void write_results(const Report& report, const std::vector<Evaluation>& evaluations, const RunRequest& request,
-                   const std::filesystem::path& folder) {
-  write_json(report, evaluations, folder / "result.json");
-  write_atomically(folder / "iterations.csv", iterations_csv(report));
-  if (request.csv_per_rank) write_atomically(folder / "rank_iterations.csv", rank_iterations_csv(report));
-}
-
 /// Runs the case. A failure on one rank must not leave the others waiting in a collective: it ends the whole job.
-Report run_or_abort(const Case& c, const Session& session, std::vector<std::string>* decisions) {
+Report run_or_abort(const Case& c, const Session& session, const SideOutputs& outputs) {
   try {
-    return run_experiment(c, session, decisions);
+    return run_experiment(c, session, outputs);
   } catch (const Error& error) {
     session.abort(error.code(), error.what());
   } catch (const std::bad_alloc&) {
@@ -67,6 +62,76 @@ Report run_or_abort(const Case& c, const Session& session, std::vector<std::stri
   } catch (const std::exception& error) {
     session.abort(ExitCode::invalid, error.what());
   }
+}
+
+/// Records this rank where a timeline is asked for.
+std::optional<TimelineRecorder> recorder(const Case& c, const Session& session, const RunRequest& request) {
+  if (request.timeline.file.empty()) return std::nullopt;
+  TimelineRecorder recorder(timeline_options(c, request.timeline));
+  const Coordinates here = Grid(c.grid).coordinates(session.rank());
+  recorder.timeline().rank = session.rank();
+  recorder.timeline().place = fmt::format("stage {}, data {}, tensor {}, expert {} on {}", here.pipeline, here.data,
+                                          here.tensor, here.expert, session.host());
+  return recorder;
+}
+
+/// A run that has ended, and where its files go.
+struct Ended {
+  const Case& run_case;
+  const Session& session;
+  const RunRequest& request;
+  const std::string& folder;
+  const std::vector<std::string>& decisions;
+  const std::optional<TimelineRecorder>& timeline;
+};
+
+/// Shows the report and writes the folder's files: result.json, iterations.csv, and what was asked for besides.
+void write_results(Report& report, const Ended& run) {
+  report.config = config_json(run.run_case);
+  report.hash = result_hash(comparable_text(run.run_case));
+  const std::vector<Evaluation> evaluations = evaluate(report);
+  fmt::print("{}", report_text(report, evaluations));
+  std::fflush(stdout);  // shown even where it cannot be written
+  const std::filesystem::path folder = run.folder;
+  write_json(report, evaluations, folder / "result.json");
+  write_atomically(folder / "iterations.csv", iterations_csv(report));
+  if (run.request.csv_per_rank) write_atomically(folder / "rank_iterations.csv", rank_iterations_csv(report));
+  const std::string& decisions = run.request.decisions;
+  if (!decisions.empty()) write_atomically(decisions, fmt::format("{}", fmt::join(run.decisions, "")));
+  fmt::print("results in {}\n", run.folder);
+  std::fflush(stdout);
+}
+
+/// Collective over the world. Without a file where the policy ran none of the iterations: it does not fit, or the run
+/// ended before.
+void save_timeline(const Ended& run) {
+  const Case& c = run.run_case;
+  const std::string& file = run.request.timeline.file;
+  const TimelineOptions& shown = run.timeline->options();
+  const RankTimeline& mine = run.timeline->timeline();
+  const bool first = run.session.rank() == 0;
+  if (mine.iterations.empty()) {
+    if (first)
+      fmt::print("no timeline: {} did not run iteration {}\n", shown.policy, fmt::join(shown.iterations, ", "));
+    return;
+  }
+  write_timeline(file,
+                 {c.name, shown.policy, c.machine.name, result_hash(comparable_text(c)), SPILLWAY_VERSION,
+                  shown.iterations, run.session.world(), c.memory.cap, c.clock == ClockKind::virtual_time},
+                 mine, run.session);
+  if (first) fmt::print("timeline in {}\n", file);
+}
+
+/// A file that cannot be written keeps back no other, and no rank waits for one that has given up.
+void deliver(Report& report, const Ended& run) {
+  std::exception_ptr failure;
+  try {
+    if (run.session.rank() == 0) write_results(report, run);
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  if (run.timeline) save_timeline(run);
+  if (failure) std::rethrow_exception(failure);
 }
 
 /// The life of a run: session, configuration, verification, policies, report. The only function here that meets the
@@ -86,20 +151,13 @@ ExitCode launch(const RunRequest& request) {
   const Case c = agreed_case(agreed, false);
 
   std::vector<std::string> decisions;
-  Report report = run_or_abort(c, session, !request.decisions.empty() ? &decisions : nullptr);
+  std::optional<TimelineRecorder> timeline = recorder(c, session, request);
+  Report report =
+      run_or_abort(c, session,
+                   {request.decisions.empty() ? nullptr : &decisions, timeline.has_value() ? &*timeline : nullptr});
   device::reach(device::Phase::report);
   const bool valid = invalid_reasons(report).empty();
-  if (session.rank() == 0) {
-    report.config = config_json(c);
-    report.hash = result_hash(comparable_text(c));
-    const std::vector<Evaluation> evaluations = evaluate(report);
-    fmt::print("{}", report_text(report, evaluations));
-    std::fflush(stdout);  // shown even where it cannot be written
-    write_results(report, evaluations, request, agreed.folder);
-    if (!request.decisions.empty()) write_atomically(request.decisions, fmt::format("{}", fmt::join(decisions, "")));
-    fmt::print("results in {}\n", agreed.folder);
-    std::fflush(stdout);
-  }
+  deliver(report, {c, session, request, agreed.folder, decisions, timeline});
   return valid ? ExitCode::valid : ExitCode::invalid;
 }
 
@@ -121,6 +179,21 @@ Action declare_run(CLI::App& app) {
   app.add_option("--decisions", request->decisions,
                  "file for every decision with its inputs, one JSON object per line; replay.file reads it back");
   app.get_option("--decisions")->type_name("FILE");
+  app.add_option("--timeline", request->timeline.file,
+                 "file for a timeline in the Trace Event format: what every lane of every rank did in an iteration, "
+                 "messages, and memory by category; open it in ui.perfetto.dev or chrome://tracing");
+  app.get_option("--timeline")->type_name("FILE");
+  app.add_option("--timeline-policy", request->timeline.policy,
+                 "policy that the timeline shows [the first ranked one of the case]")
+      ->type_name("NAME")
+      ->needs("--timeline");
+  app.add_option("--timeline-iteration", request->timeline.iterations,
+                 "iterations that the timeline shows, 8 or 7,8,9 [the first in a burst, or else 0]; of one that is run "
+                 "again after a restart every attempt")
+      ->type_name("N")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->needs("--timeline");
   app.add_flag("--csv-per-rank", request->csv_per_rank, "also write a CSV of iterations per rank");
   app.footer(option_help);
   return [request] { return launch(*request); };

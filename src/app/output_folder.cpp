@@ -40,9 +40,13 @@ void create_output_folder(const fs::path& folder) {
   std::error_code error;
   fs::create_directories(folder, error);
   if (error) throw EnvironmentError(fmt::format("--output {}: cannot create it: {}", folder.string(), error.message()));
-  const fs::path probe = folder / ".probe";
-  write_atomically(probe, std::string(4096, ' '));  // a full disk or a read-only folder is better known now
-  fs::remove(probe, error);
+  probe_file(folder / ".probe");
+}
+
+void probe_file(const fs::path& file) {
+  std::error_code error;
+  write_atomically(file, std::string(4096, ' '));  // a full disk or a read-only folder is better known now
+  fs::remove(file, error);
 }
 
 }  // namespace spillway::app

@@ -15,4 +15,7 @@ void check_output_folder(const std::filesystem::path& folder);
 /// Checks and creates `folder` and tries to write there. Throws EnvironmentError where that is not possible.
 void create_output_folder(const std::filesystem::path& folder);
 
+/// Tries to write where `file` shall be, and leaves nothing. Throws EnvironmentError where that is not possible.
+void probe_file(const std::filesystem::path& file);
+
 }  // namespace spillway::app

@@ -1,10 +1,12 @@
 #pragma once
 // One rank reads the inputs; what it found travels to the others as one text, errors included, so that all leave alike.
 #include <string>
+#include <vector>
 
 #include "app/case_reader.hpp"
 #include "base/error.hpp"
 #include "run/case.hpp"
+#include "run/timeline_recorder.hpp"
 
 namespace spillway::app {
 
@@ -15,7 +17,15 @@ struct RunRequest {
   bool validate_only = false;  ///< check everything, start nothing
   bool csv_per_rank = false;   ///< also write iterations per rank
   std::string decisions;       ///< file for every decision; empty: none
+  struct Timeline {
+    std::string file;                      ///< empty: none
+    std::string policy;                    ///< empty: the first ranked one of the case
+    std::vector<std::int64_t> iterations;  ///< empty: the first in a burst, or else the first
+  } timeline;
 };
+
+/// What the timeline shows of this case. Throws InputError for a policy or an iteration that the case does not run.
+TimelineOptions timeline_options(const Case& c, const RunRequest::Timeline& request);
 
 struct Resolution {
   ExitCode code = ExitCode::valid;

@@ -47,6 +47,9 @@ class ActivationStore {
   /// Allocates device memory and issues the copy back. False when the cap does not allow it.
   bool reload(TensorKey key, Category category);
 
+  /// The tensor's last copy, until something has waited for it.
+  const CopyEvent& copy(TensorKey key) const { return slot(key).copy.value(); }
+
   /// Memory for the FP8 form of a tensor (values, then scales). False when the cap does not allow it.
   bool allocate_small(TensorKey key, Category category);
   void release_small(TensorKey key);

@@ -79,6 +79,8 @@ class Clock {
     if (!is_virtual()) return measured();
     return std::max({compute_.settled(model_->interference()), network_, copies_[0], copies_[1]});
   }
+  /// When zero was, on the node's steady clock; of no use on the virtual clock.
+  std::chrono::steady_clock::time_point origin() const { return origin_; }
   /// End of the last compute operation.
   Seconds compute_lane() const { return compute_.end; }
   /// End of the lane's last copy; 0 on the wall clock.

@@ -19,6 +19,8 @@ class CopyEvent {
   void wait() const;
   /// When the copy ends, on the virtual clock. 0 on the wall clock, where done() tells.
   Seconds end() const;
+  /// When it was under way, on either clock. Valid once done().
+  Interval ran() const;
 
  private:
   friend class CopyEngine;

@@ -9,6 +9,7 @@
 #include "device/collectives.hpp"
 #include "device/fault.hpp"
 #include "run/gradient_step.hpp"
+#include "run/work_scope.hpp"
 
 namespace spillway {
 
@@ -33,6 +34,9 @@ IterationOutcome Executor::run(std::int64_t iteration, std::int64_t step) {
   MPI_Barrier(engine_.communicators.world.comm());
   engine_.activations.settle();
   timer_.clock().restart();
+  if (TimelineRecorder* recorder = timer_.recorder())
+    recorder->begin(engine_.arena.ledger(),
+                    setup_.run_case.machine.shared_memory ? nullptr : &engine_.host_arena.ledger());
 
   clear_gradients(engine_, timer_);
   engine_.copies.reset_busy();
@@ -106,6 +110,7 @@ void Executor::decide(const Decision& decision) {
 
 void Executor::carry_out(int micro_batch, int block, const Instruction& instruction, Part part) {
   if (setup_.watchdog != nullptr) setup_.watchdog->touch(name(instruction).data());
+  const WorkScope scope(timer_, work_label(instruction, micro_batch, plan_.blocks()[block]));
   const bool runs = instruction.action == Action::run;
   const BlockContext& context = plan_.blocks()[block].context;
   const ExpertRows& rows = plan_.rows(micro_batch, block).of(instruction);
@@ -131,9 +136,13 @@ bool Executor::move(const device::TensorKey& key, const Instruction& instruction
   const Category where = category(key.tensor, plan_.blocks()[key.block].context);
   switch (instruction.action) {
     case Action::offload:
-      return store.offload(key, where);
+      if (!store.offload(key, where)) return false;
+      timer_.copying(device::CopyLane::out, store.copy(key));
+      return true;
     case Action::reload:
-      return store.reload(key, where);
+      if (!store.reload(key, where)) return false;
+      timer_.copying(device::CopyLane::in, store.copy(key));
+      return true;
     case Action::quantize:
       if (!store.allocate_small(key, where)) return false;
       operators_.cast(key.micro_batch, key.block, instruction);
@@ -161,6 +170,7 @@ bool Executor::allocate(int micro_batch, int block, Tensor tensor, std::string_v
 }
 
 void Executor::lose(std::string_view operator_name) {
+  timer_.draining();
   event_ = OutOfMemory{engine_.communicators.world.rank(), timer_.clock().now(), std::string(operator_name)};
   start_draining();
 }
@@ -176,14 +186,26 @@ MessageEnd Executor::message_end(const Item& item) const {
   return spillway::message_end(item, plan_.blocks()[item.block].chunk, here);
 }
 
+std::int64_t Executor::message_number(const device::Group& group, int sender, int tag) const {
+  const std::int64_t tags = std::int64_t{plan_.micro_batches()} * (plan_.blocks().back().chunk + 2);
+  const int direction = &group == &engine_.communicators.pipeline_forward ? 0 : 1;
+  return (std::int64_t{2} * group.world_ranks()[static_cast<std::size_t>(sender)] + direction) * tags + tag;
+}
+
 void Executor::receive(const device::Group& group, const MessageEnd& from, device::TensorKey key) {
+  const WorkScope scope(timer_, {"receive", name(key.tensor), WorkKind::pipeline, key.micro_batch,
+                                 plan_.blocks()[key.block].layer});
   const Extent e = extent(key.tensor, plan_.blocks()[key.block].context, {});
   scratch_.resize(draining_ ? e.rows * e.cols : 0);
   const device::Matrix<float> into =
       draining_ ? device::Matrix<float>{scratch_.data(), e.rows, e.cols} : engine_.activations.get(key);
   const device::MessageHeader header = device::receive(timer_.clock(), group, from.stage, from.tag, into);
+  timer_.received(message_number(group, from.stage, from.tag), Seconds(header.arrival));
   timer_.waits_for(LaneTimer::Waits::pipeline);
-  if (!draining_ && header.draining != 0) start_draining();
+  if (!draining_ && header.draining != 0) {
+    timer_.draining();
+    start_draining();
+  }
   if (draining_) return;
   engine_.activations.set_ready(key, Seconds(header.arrival));
   if (device::injected(device::Fault::stale_buffer)) {
@@ -196,6 +218,9 @@ void Executor::receive(const device::Group& group, const MessageEnd& from, devic
 
 void Executor::send(const device::Group& group, const MessageEnd& to, device::TensorKey key) {
   const BlockContext& context = plan_.blocks()[key.block].context;
+  const WorkScope scope(timer_, {"send", name(key.tensor), WorkKind::pipeline, key.micro_batch,
+                                 plan_.blocks()[key.block].layer});
+  const std::int64_t number = message_number(group, group.rank(), to.tag);
   device::Interval interval{};
   if (draining_) {
     const Extent e = extent(key.tensor, context, {});
@@ -203,11 +228,13 @@ void Executor::send(const device::Group& group, const MessageEnd& to, device::Te
     transfers_.push_back(device::send(timer_.clock(), group, {to.stage, to.tag, {zeros->data(), e.rows, e.cols}, true},
                                       Seconds(0), interval));
     transfers_.back().keep(zeros);
+    timer_.sent(interval, number);
     return;
   }
   const device::Transfer transfer =
       device::send(timer_.clock(), group, {to.stage, to.tag, engine_.activations.get(key), false},
                    engine_.activations.ready(key), interval);
+  timer_.sent(interval, number);
   transfers_.push_back(transfer);
   engine_.activations.release_when(key, [transfer] { return transfer.done(); });
   books_.remove(key.tensor, context, {});

@@ -30,6 +30,8 @@ class Executor {
 
   /// Collective over the world. `step` is the optimizer's, from 1.
   IterationOutcome run(std::int64_t iteration, std::int64_t step);
+  /// Iterations are recorded from now on; not where null. The caller ends each.
+  void record(TimelineRecorder* recorder) { timer_.record(recorder); }
 
   /// Books of everything issued since construction.
   const Books& books() const { return books_; }
@@ -48,6 +50,8 @@ class Executor {
   void lose(std::string_view operator_name);
   void start_draining();
   MessageEnd message_end(const Item& item) const;
+  /// The same at both ends of a pipeline message, unique in the iteration.
+  std::int64_t message_number(const device::Group& group, int sender, int tag) const;
   void receive(const device::Group& group, const MessageEnd& from, device::TensorKey key);
   void send(const device::Group& group, const MessageEnd& to, device::TensorKey key);
   void track_rows_in_flight(const Item& item);

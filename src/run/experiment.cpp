@@ -10,6 +10,7 @@
 #include "device/gemm.hpp"
 #include "run/margin_curve.hpp"
 #include "run/policy_run.hpp"
+#include "run/text_gather.hpp"
 #include "run/verify.hpp"
 #include "workload/routing/coactivation.hpp"
 #include "workload/routing/presets.hpp"
@@ -17,8 +18,6 @@
 
 namespace spillway {
 namespace {
-
-constexpr std::size_t text_piece = std::size_t{1} << 28;
 
 /// One rank reads the recording, all replay it.
 std::unique_ptr<RoutingSource> shared_trace(const Case& c, const Session& session) {
@@ -150,25 +149,17 @@ void compare_checksums(Report& report, const RunContext& context) {
 
 /// Rank 0 receives the lines of all ranks, one rank after the other.
 void collect(std::vector<std::string>& lines, const Session& session) {
-  std::string text;
-  for (const std::string& line : lines) text += line + '\n';
-  if (session.rank() != 0) {
-    const auto size = static_cast<long long>(text.size());
-    MPI_Send(&size, 1, MPI_LONG_LONG, 0, 0, MPI_COMM_WORLD);
-    for (std::size_t at = 0; at < text.size(); at += text_piece)
-      MPI_Send(text.data() + at, static_cast<int>(std::min(text_piece, text.size() - at)), MPI_CHAR, 0, 1,
-               MPI_COMM_WORLD);
-    return;
-  }
-  lines = {text};
-  for (int rank = 1; rank < session.world(); ++rank) {
-    long long size = 0;
-    MPI_Recv(&size, 1, MPI_LONG_LONG, rank, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-    std::string& theirs = lines.emplace_back(static_cast<std::size_t>(size), ' ');
-    for (std::size_t at = 0; at < theirs.size(); at += text_piece)
-      MPI_Recv(theirs.data() + at, static_cast<int>(std::min(text_piece, theirs.size() - at)), MPI_CHAR, rank, 1,
-               MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-  }
+  std::string mine;
+  for (const std::string& line : lines) mine += line + '\n';
+  lines.clear();
+  gather_texts(mine, session, [&lines](int, std::string_view piece) { lines.emplace_back(piece); });
+}
+
+/// The iteration a timeline shows where none is named: the first in a burst, or else the first.
+std::int64_t first_burst(const Case& c, const RoutingSource& routing) {
+  for (std::int64_t i = 0; i < c.training.iterations && c.model.moe_layers() > 0; ++i)
+    if (routing.in_burst(i)) return i;
+  return 0;
 }
 
 /// Rank 0's list of reasons decides for everybody.
@@ -180,14 +171,16 @@ void share_reasons(Report& report, const Session& session) {
 
 }  // namespace
 
-Report run_experiment(const Case& c, const Session& session, std::vector<std::string>* decisions) {
+Report run_experiment(const Case& c, const Session& session, const SideOutputs& outputs) {
   const MachineTime machine_time(c.machine);
   const auto routing = shared_routing(c, session);
   Watchdog watchdog(c.training.watchdog_seconds, fmt::format("rank {} on {}", session.rank(), session.host()));
   RunContext context = make_context(c, session, *routing, c.clock == ClockKind::virtual_time ? &machine_time : nullptr);
 
   context.watchdog = &watchdog;
-  context.decisions = decisions;
+  context.decisions = outputs.decisions;
+  context.timeline = outputs.timeline;
+  if (outputs.timeline != nullptr) outputs.timeline->choose(first_burst(c, *routing));
   const auto& policies = c.provisioning.policies;
   if (std::find(policies.begin(), policies.end(), "replay") != policies.end())
     context.replayed = shared_replay(c, session);
@@ -217,7 +210,7 @@ Report run_experiment(const Case& c, const Session& session, std::vector<std::st
     }
     compare_checksums(report, context);
     report.margins = project_margins({c, *routing, context.schedule, machine_time}, session);
-    if (decisions != nullptr) collect(*decisions, session);
+    if (outputs.decisions != nullptr) collect(*outputs.decisions, session);
   }
   if (session.rank() != 0) {
     for (PolicyRun& run : report.runs) run.ranks.clear();

@@ -7,6 +7,7 @@
 #include "device/collectives.hpp"
 #include "device/fault.hpp"
 #include "device/ops/elementwise.hpp"
+#include "run/work_scope.hpp"
 
 namespace spillway {
 namespace {
@@ -38,6 +39,7 @@ bool gradient_buffers_fit(Engine& engine) {
 }
 
 void clear_gradients(Engine& engine, LaneTimer& timer) {
+  const WorkScope scope(timer, {"clear_gradients", {}, WorkKind::gradient_step});
   for (const ParameterGroup which : all_groups) {
     const GroupBuffers& group = engine.parameters.group(which);
     timer.compute(Seconds(0), [&] { ops::fill(timer.stream(), 0, {group.gradients, 1, group.elements.padded()}); });
@@ -46,6 +48,7 @@ void clear_gradients(Engine& engine, LaneTimer& timer) {
 
 void reduce_gradients(Engine& engine, LaneTimer& timer) {
   device::reach(device::Phase::reduction);
+  const WorkScope scope(timer, {"gradient_reduction", {}, WorkKind::gradient_step});
   timer.set_mitigation(false);
   for (const ParameterGroup which : all_groups) {
     const GroupBuffers& group = engine.parameters.group(which);
@@ -62,6 +65,7 @@ void reduce_gradients(Engine& engine, LaneTimer& timer) {
       std::vector<const float*> pieces(ranks.size());
       for (int i = 0; i < ranks.size(); ++i) pieces[i] = group.gradients + i * length + at;
       const device::Interval sent = device::exchange_pieces(timer.clock(), ranks, pieces, n, received, ready);
+      timer.network(sent);
       timer.waits_for(LaneTimer::Waits::collective);
       const Matrix<float> sum = {group.gradients + ranks.rank() * length + at, 1, n};
       ready = timer.compute(sent.end, [&] {
@@ -74,6 +78,7 @@ void reduce_gradients(Engine& engine, LaneTimer& timer) {
 }
 
 void apply_optimizer(Engine& engine, LaneTimer& timer, const TrainingOptions& training, std::int64_t step) {
+  const WorkScope scope(timer, {"optimizer", {}, WorkKind::gradient_step});
   timer.set_mitigation(false);
   const ops::AdamOptions options{training.learning_rate, training.adam_beta1, training.adam_beta2,
                                  training.adam_epsilon, step};
@@ -91,7 +96,8 @@ void apply_optimizer(Engine& engine, LaneTimer& timer, const TrainingOptions& tr
     for (std::int64_t at = 0; at < length; at += reduction_piece) {
       std::vector<float*> pieces(ranks.size());
       for (int i = 0; i < ranks.size(); ++i) pieces[i] = group.values + i * length + at;
-      ready = device::gather_pieces(timer.clock(), ranks, pieces, std::min(reduction_piece, length - at), ready).end;
+      ready = timer.network(
+          device::gather_pieces(timer.clock(), ranks, pieces, std::min(reduction_piece, length - at), ready));
       timer.waits_for(LaneTimer::Waits::collective);
     }
   }

@@ -3,6 +3,7 @@
 #include "device/clock.hpp"
 #include "device/stream.hpp"
 #include "metrics/step_record.hpp"
+#include "run/timeline_recorder.hpp"
 
 namespace spillway {
 
@@ -15,6 +16,14 @@ class LaneTimer {
 
   device::Clock& clock() { return clock_; }
   device::Stream& stream() { return stream_; }
+
+  /// Lanes are recorded from now on; not where null.
+  void record(TimelineRecorder* recorder) { recorder_ = recorder; }
+  TimelineRecorder* recorder() { return recorder_; }
+  /// What follows is recorded under this label.
+  void label(const WorkLabel& label) {
+    if (recorder_ != nullptr) recorder_->label(label, issue());
+  }
 
   /// Marks what follows as the work of a mitigation, or not.
   void set_mitigation(bool mitigation) { mitigation_ = mitigation; }
@@ -31,9 +40,11 @@ class LaneTimer {
   Seconds compute(Seconds ready, const Body& body) {
     const Seconds idle_since = clock_.compute_lane();
     const Seconds start = clock_.compute_start(ready);
+    if (recorder_ != nullptr) recorder_->sample(start);
     body();
     const device::Work work = stream_.take();
     const device::Interval interval = clock_.compute_end(start, work);
+    if (recorder_ != nullptr) recorder_->span(TimelineLane::compute, interval);
     const bool copy_is_last = clock_.is_virtual() && copied_ >= start && start > idle_since;
     const Seconds for_copies = copy_is_last ? start - std::max(idle_since, otherwise_) : Seconds(0);
     copied_ = otherwise_ = Seconds(0);
@@ -46,11 +57,35 @@ class LaneTimer {
     }
     return interval.end;
   }
+  /// Notes any operation of the network lane; returns its end.
+  Seconds network(device::Interval interval) {
+    if (recorder_ != nullptr) {
+      recorder_->sample(issue());
+      recorder_->span(TimelineLane::network, interval);
+    }
+    return interval.end;
+  }
+  /// Notes a pipeline message that leaves; `number` is the same at its other end, unique in the iteration.
+  void sent(device::Interval interval, std::int64_t number) {
+    network(interval);
+    if (recorder_ != nullptr) recorder_->sent(number);
+  }
+  void received(std::int64_t number, Seconds arrival) {
+    if (recorder_ != nullptr) recorder_->received(number, arrival);
+  }
+  /// Notes a copy that has been issued.
+  void copying(device::CopyLane lane, const device::CopyEvent& event) {
+    if (recorder_ != nullptr) recorder_->copy(lane, event);
+  }
+  /// From now on this rank only drains.
+  void draining() {
+    if (recorder_ != nullptr) recorder_->drain(clock_.now());
+  }
   /// Notes a dispatch or combine on the network lane; returns its end.
   Seconds all_to_all(device::Interval interval) {
     totals_.all_to_all_seconds += interval.duration();
     waits_for(Waits::collective);
-    return interval.end;
+    return network(interval);
   }
   /// Notes any other message the compute lane may have to wait for. Waiting for it is mitigation where the message is
   /// one's, whatever computes next.
@@ -68,6 +103,8 @@ class LaneTimer {
   }
 
  private:
+  /// When what is issued now is entered in the books.
+  Seconds issue() const { return clock_.is_virtual() ? clock_.compute_lane() : clock_.now(); }
   void count_exposed(Seconds idle) {
     totals_.mitigation_seconds += idle;
     exposed_copies_ += idle;
@@ -81,6 +118,7 @@ class LaneTimer {
 
   device::Clock& clock_;
   device::Stream& stream_;
+  TimelineRecorder* recorder_ = nullptr;
   RankIteration totals_;
   Waits waits_ = Waits::pipeline;
   bool mitigation_ = false, waits_for_mitigation_ = false;

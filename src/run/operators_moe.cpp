@@ -79,6 +79,7 @@ Seconds OperatorRunner::gate(const Call& call) {
   // 2. the group's table: rows per expert, and what each member can afford
   std::vector<std::int64_t> gathered(group.size() * numbers);
   const device::Interval interval = device::all_gather(timer_.clock(), group, mine, gathered, call.ready);
+  timer_.network(interval);
   timer_.waits_for(LaneTimer::Waits::collective);
   Dispatch d{{std::vector<std::int64_t>(group.size() * experts), group.size(), experts}, {}, {}, {}};
   for (int i = 0; i < group.size(); ++i) {

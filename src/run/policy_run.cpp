@@ -13,6 +13,7 @@
 #include "plan/cost/time_model.hpp"
 #include "run/decision_record.hpp"
 #include "run/hindsight.hpp"
+#include "run/timeline_file.hpp"
 
 namespace spillway {
 namespace {
@@ -237,6 +238,9 @@ PolicyRun PolicyRunner::run() {
   if (primary_->obeys_cap()) engine_->parameters.save(snapshot_);
   std::int64_t iteration = 0;
   while (iteration < c.training.iterations) {
+    TimelineRecorder* recorder =
+        context_.timeline != nullptr && context_.timeline->wants(name_, iteration) ? context_.timeline : nullptr;
+    executor_->record(recorder);
     IterationOutcome outcome = executor_->run(iteration, iteration + 1);
     IterationRecord& record = outcome.record;
     show_progress(iteration);
@@ -246,6 +250,7 @@ PolicyRun PolicyRunner::run() {
     record.conservative = protocol.conservative();
     record.restarted = std::exchange(restarted_, false);
     record.restart_seconds_measured = std::exchange(measured_restart_, std::nullopt);
+    if (recorder != nullptr) recorder->end(record, clock_skew(clock_));
     if (record.completed()) export_decisions(record.index);
     result.iterations.push_back(record);
     mine_.iterations.push_back(outcome.mine);

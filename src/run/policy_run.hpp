@@ -21,6 +21,7 @@ struct RunContext {
   Schedule schedule;
   Watchdog* watchdog = nullptr;
   std::vector<std::string>* decisions = nullptr;  ///< receives this rank's decisions as JSON lines; null: not asked for
+  TimelineRecorder* timeline = nullptr;           ///< records what it wants; null: not asked for
   std::shared_ptr<const DecisionTable> replayed = {};  ///< this rank's part of replay.file; null: nothing is replayed
   /// Of the verification: freed memory is poisoned, and a policy with a cap restarts after its first iteration.
   bool rehearsal = false;

@@ -25,20 +25,20 @@ def faults_of(file, validator):
             for error in sorted(validator.iter_errors(result), key=lambda e: list(map(str, e.absolute_path)))]
 
 
-def main(files):
+def main(files, schema_file=SCHEMA, usage=__doc__):
     if not files:
-        print(__doc__, file=sys.stderr)
+        print(usage, file=sys.stderr)
         return 2
     try:
         from jsonschema import Draft202012Validator
     except ImportError as error:
         print(f"cannot validate: {error} (Debian: apt install python3-jsonschema)", file=sys.stderr)
         return 3
-    schema = json.loads(SCHEMA.read_text(encoding="utf-8"))
+    schema = json.loads(schema_file.read_text(encoding="utf-8"))
     Draft202012Validator.check_schema(schema)
     validator = Draft202012Validator(schema)
     faults = [fault for file in files for fault in faults_of(file, validator)]
-    print("\n".join(faults) or f"{len(files)} result file(s) agree with {SCHEMA.name}")
+    print("\n".join(faults) or f"{len(files)} file(s) agree with {schema_file.name}")
     return 1 if faults else 0
 
 

@@ -1,7 +1,6 @@
 #include "device/copies.hpp"
 
 #include <atomic>
-#include <chrono>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
@@ -22,6 +21,7 @@ void move_bytes(const Copy& copy) {
 
 struct CopyEvent::State {
   Seconds end;
+  Interval ran{};
   std::atomic<bool> done = false;
 
   void finish() {
@@ -38,6 +38,8 @@ void CopyEvent::wait() const {
 
 Seconds CopyEvent::end() const { return state_ == nullptr ? Seconds(0) : state_->end; }
 
+Interval CopyEvent::ran() const { return state_ == nullptr ? Interval{} : state_->ran; }
+
 /// On the wall clock a queue and the thread that empties it.
 struct CopyEngine::Lane {
   struct Job {
@@ -45,6 +47,9 @@ struct CopyEngine::Lane {
     std::shared_ptr<CopyEvent::State> state;
   };
 
+  explicit Lane(const Clock& rank_clock) : clock(rank_clock) {}
+
+  const Clock& clock;  // restarts only while no copy is under way
   std::atomic<double> busy = 0.0;
   std::mutex mutex;  // of queue and stopping
   std::condition_variable wake;
@@ -82,9 +87,11 @@ struct CopyEngine::Lane {
   }
   void carry_out(const Job& job) {
     if (job.copy.after) job.copy.after->wait();
-    const auto start = std::chrono::steady_clock::now();
+    Interval& ran = job.state->ran;
+    ran.start = clock.now();
     move_bytes(job.copy);
-    busy.fetch_add(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    ran.end = clock.now();
+    busy.fetch_add(ran.duration().value);
     job.state->finish();
   }
   /// Lets the thread end once the queue is empty.
@@ -98,7 +105,7 @@ struct CopyEngine::Lane {
 };
 
 CopyEngine::CopyEngine(Clock& clock, bool moves_data)
-    : clock_(clock), moves_data_(moves_data), lanes_{std::make_unique<Lane>(), std::make_unique<Lane>()} {}
+    : clock_(clock), moves_data_(moves_data), lanes_{std::make_unique<Lane>(clock), std::make_unique<Lane>(clock)} {}
 
 CopyEngine::~CopyEngine() {
   for (const auto& lane : lanes_) lane->stop();
@@ -119,6 +126,7 @@ CopyEvent CopyEngine::copy(CopyLane lane, const Copy& copy) {
   if (moves_data_) move_bytes(copy);
   l.busy.fetch_add(interval.duration().value);
   event.state_->end = interval.end;
+  event.state_->ran = interval;
   event.state_->finish();
   return event;
 }

@@ -84,6 +84,26 @@ TEST(Copies, AHandleThatNoEngineGaveHasEnded) {
   EXPECT_EQ(CopyEngine(clock).copy(in, timed(3, 10, none)).end(), Seconds(4));
 }
 
+TEST(Copies, TellWhenTheyRanOnEitherClock) {
+  Clock seconds(&model);
+  CopyEngine engine(seconds);
+  engine.copy(out, timed(0, 40));
+  const CopyEvent second = engine.copy(out, timed(1, 30));
+  EXPECT_EQ(second.ran().start, Seconds(4));
+  EXPECT_EQ(second.ran().end, Seconds(7));
+
+  Clock wall(nullptr);
+  CopyEngine beside(wall);
+  const Memory from = numbers(1);
+  Memory to(from.size());
+  const Seconds issued = wall.now();
+  const CopyEvent copy = beside.copy(in, whole(to, from));
+  copy.wait();
+  EXPECT_GE(copy.ran().start, issued);
+  EXPECT_GT(copy.ran().end, copy.ran().start);
+  EXPECT_LE(copy.ran().end, wall.now());
+}
+
 TEST(WallCopies, BringEveryByteAndShowNoVirtualTime) {
   Clock clock(nullptr);
   CopyEngine engine(clock);
