@@ -52,6 +52,7 @@ ExitCode plan(const PlanRequest& request) {
   if (!request.model.empty()) c.model_name = request.model;
   validate_without_workload(c, 0);
   check_workload(c, warnings);
+  if (const std::string stages = stages_not_fused(c); !stages.empty()) warnings.push_back(stages);
   if (!is_first_rank()) return ExitCode::valid;
 
   const PlanReport report = make_plan(c, std::move(warnings), request.choices);

@@ -125,7 +125,12 @@ void add_parallel(Rows rows) {
            {"layers", "of one model chunk of a stage, instead of virtual_stages; 0: virtual_stages", count_or_none},
            &Case::layers_per_virtual_stage);
   rows.add("virtual_stages", {"", "model chunks of every stage; above 1: interleaved", count}, &Case::virtual_stages);
-  rows.add("schedule", {"", "order of work on the stages: 1f1b, dual_batch (fused) or gpipe"}, &Case::schedule);
+  rows.add("schedule", {"", "order of work on the stages: 1f1b, dual_batch (fused), dual_batch_published or gpipe"}, &Case::schedule);
+  rows.add("fuse_up_to",
+           {"x balance",
+            "imbalance of an iteration so far above which dual_batch takes forward and backward in turn; 1e6: never",
+            ratio},
+           &Case::fuse_up_to);
 }
 
 void add_training(Rows rows) {

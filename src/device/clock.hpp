@@ -81,6 +81,13 @@ class Clock {
   }
   /// When zero was, on the node's steady clock; of no use on the virtual clock.
   std::chrono::steady_clock::time_point origin() const { return origin_; }
+  /// All lanes go on together, when the latest of them is through. Virtual clock.
+  void barrier() {
+    const Seconds latest = now();
+    compute_ = {latest, latest};
+    network_ = latest;
+    copies_ = {latest, latest};
+  }
   /// End of the last compute operation.
   Seconds compute_lane() const { return compute_.end; }
   /// End of the lane's last copy; 0 on the wall clock.

@@ -89,6 +89,7 @@ StepPlan::StepPlan(Setup setup, Policy& policy)
 void StepPlan::begin_iteration(std::int64_t iteration) {
   iteration_ = iteration;
   memory_.restart();
+  imbalance_ = 1;
 }
 
 Situation StepPlan::situation(int micro_batch, int block) const {
@@ -129,6 +130,8 @@ const BlockProgram& StepPlan::decide(int micro_batch, int block) {
   return *mine.program;
 }
 
+bool StepPlan::prefers_in_turn() const { return !memory_.unit().empty() && imbalance_ > setup_.fuse_up_to; }
+
 Offer StepPlan::offer(int micro_batch, int block) const {
   const InForce& mine = in_force(micro_batch, block);
   const TensorSet& settled = settled_[static_cast<std::size_t>(block)];
@@ -154,6 +157,7 @@ const BlockProgram& StepPlan::decide_after_gate(int micro_batch, int block, cons
   }
   enforce(micro_batch, block, {before, chosen, slices});
   history_.observe(block, mine.rows.whole);
+  imbalance_ = std::max(imbalance_, max_over_mean(gate.table));
   return *mine.program;
 }
 
@@ -198,7 +202,7 @@ Books forecast_memory(StepPlan& plan, const RowsOf& rows) {
   add_static_memory(books.ledger(), plan.elements(), blocks[0].context.shape.bytes_per_element);
   WorkOrder order(plan);
   for (order.begin_iteration(0); !order.finished(); order.advance()) {
-    const Step& step = order.current();
+    const WorkStep& step = order.current();
     const Item& item = step.item;
     const BlockContext& context = blocks[static_cast<std::size_t>(item.block)].context;
     if (step.instruction == nullptr) {

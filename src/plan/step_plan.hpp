@@ -2,6 +2,7 @@
 // What a rank does next, with which mitigation, and the books: bytes promised by every instruction issued so far.
 #include <array>
 #include <functional>
+#include <limits>
 #include <map>
 #include <span>
 #include <vector>
@@ -53,6 +54,8 @@ class StepPlan {
     StageLimits limits;
     MachineProfile machine;
     double load = 1;  ///< x balance: what static policies prepare for
+    /// Imbalance of the iteration so far above which fused units are taken in turn.
+    double fuse_up_to = std::numeric_limits<double>::infinity();
   };
   StepPlan(Setup setup, Policy& policy);
 
@@ -63,6 +66,11 @@ class StepPlan {
   /// The item that the stage is about to carry out, and the step past it.
   const Item& current() const { return memory_.current(); }
   const Item& beside_current() const { return memory_.beside_current(); }
+  /// Whether the fused unit that begins with the current item, if one does, is better taken in turn, as in plain 1F1B:
+  /// under uneven loads neighbouring stages wait for each other's units longer than the overlap is worth. The same on every
+  /// rank of an expert group.
+  bool prefers_in_turn() const;
+  void take_in_turn() { memory_.take_in_turn(); }
   bool finished() const { return memory_.finished(); }
   void advance() { memory_.advance(); }
 
@@ -120,6 +128,7 @@ class StepPlan {
   StageMemory memory_;
   LoadHistory history_;
   std::int64_t iteration_ = 0;
+  double imbalance_ = 1;  ///< the worst that a gate of the iteration has shown: rows of a member over the group's mean
   std::vector<InForce> in_force_;   ///< [micro-batch, block]
   std::vector<TensorSet> settled_;  ///< [block], at the gate
   ProgramCache programs_;

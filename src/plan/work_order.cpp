@@ -13,11 +13,11 @@ bool is_gate(const Instruction& i) {
   return i.action == Action::run && i.op == Op::gate && i.pass == PassKind::forward && !i.recompute;
 }
 
-Step step_of(const Item& item, const std::vector<IssuedPart>& list, std::size_t n) {
+WorkStep step_of(const Item& item, const std::vector<IssuedPart>& list, std::size_t n) {
   return {item, list[n].instruction, list[n].part, n == 0, n + 1 == list.size(), is_gate(*list[n].instruction)};
 }
 
-Step step_of(const Item& item, const std::vector<Instruction>& list, std::size_t n) {
+WorkStep step_of(const Item& item, const std::vector<Instruction>& list, std::size_t n) {
   return {item, &list[n], Part::whole, n == 0, n + 1 == list.size(), is_gate(list[n])};
 }
 
@@ -40,6 +40,7 @@ void WorkOrder::fill() {
   steps_.clear();
   at_ = 0;
   for (; !plan_.finished(); plan_.advance()) {
+    if (plan_.prefers_in_turn()) plan_.take_in_turn();
     make_steps();
     if (!steps_.empty()) return;
     if (plan_.current().beside_next) plan_.advance();
@@ -78,7 +79,7 @@ void WorkOrder::replace_rest() {
   const Item item = plan_.current();
   std::size_t forwards = 0, backwards = 0;
   steps_.resize(at_ + 1);
-  for (const Step& s : steps_) ++(s.item.kind == Kind::forward ? forwards : backwards);
+  for (const WorkStep& s : steps_) ++(s.item.kind == Kind::forward ? forwards : backwards);
   if (item.beside_next) return add_window(forwards, backwards);
   const auto& list = plan_.program(item.micro_batch, item.block).forward;
   for (std::size_t n = forwards; n < list.size(); ++n) steps_.push_back(step_of(item, list, n));

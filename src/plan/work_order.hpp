@@ -8,7 +8,7 @@
 
 namespace spillway {
 
-struct Step {
+struct WorkStep {
   Item item;                                 ///< the message, or the pass that the instruction belongs to
   const Instruction* instruction = nullptr;  ///< null: the item is a message
   Part part = Part::whole;
@@ -24,7 +24,7 @@ class WorkOrder {
 
   void begin_iteration(std::int64_t iteration);
   bool finished() const { return at_ == steps_.size() && plan_.finished(); }
-  const Step& current() const { return steps_[at_]; }
+  const WorkStep& current() const { return steps_[at_]; }
   void advance();
 
   /// What the gate exchange, the current step, has brought: the rest of the block is decided.
@@ -43,7 +43,7 @@ class WorkOrder {
 
   StepPlan& plan_;
   WindowPlanner windows_;
-  std::vector<Step> steps_;  ///< of the current item, and the one beside it
+  std::vector<WorkStep> steps_;  ///< of the current item, and the one beside it
   std::size_t at_ = 0;
 };
 

@@ -10,6 +10,7 @@
 #include "base/error.hpp"
 #include "base/nearest.hpp"
 #include "plan/policy/policy.hpp"
+#include "plan/schedule/fused_units.hpp"
 #include "plan/schedule/schedule_table.hpp"
 
 namespace spillway {
@@ -208,6 +209,17 @@ Schedule pipeline_schedule(const Case& c) {
   const std::string stuck = find_deadlock(schedule);
   ensure(stuck.empty(), "the pipeline schedule {} would deadlock: {}", c.schedule, stuck);
   return schedule;
+}
+
+std::string stages_not_fused(const Case& c) {
+  if (!c.schedule.starts_with("dual_batch")) return {};
+  const auto stages = stages_without_units(pipeline_schedule(c));
+  if (stages.empty()) return {};
+  return fmt::format(
+      "schedule = {}: no room to fuse on stages {}: their warm-up takes all {} forward passes (micro_batches {} x {} "
+      "chunks); they run in plain order",
+      c.schedule, fmt::join(stages, ", "), c.training.micro_batches * chunks_of_stages(c), c.training.micro_batches,
+      chunks_of_stages(c));
 }
 
 RoutingProblem routing_problem(const Case& c) {

@@ -64,6 +64,8 @@ struct Case {
   /// divide the layers of a stage. 0: virtual_stages decides.
   std::int64_t layers_per_virtual_stage = 0;
   std::string schedule = "1f1b";  ///< order of work on the pipeline's stages, by name (plan/schedule/schedule_table)
+  /// Of a dual_batch schedule: imbalance of an iteration so far above which its fused units are taken in turn.
+  double fuse_up_to = 1.2;
   TrainingOptions training;
   RoutingOptions routing;
   MemoryOptions memory;
@@ -86,6 +88,10 @@ int chunks_of_stages(const Case& c);
 
 /// The order of work of every stage; proved to get to its end. Throws InternalError otherwise.
 Schedule pipeline_schedule(const Case& c);
+
+/// Where a case asks for fused units and its micro-batches leave no room for them on some stages: which, with the
+/// arithmetic. Empty otherwise.
+std::string stages_not_fused(const Case& c);
 
 /// The part of the case that routing depends on.
 RoutingProblem routing_problem(const Case& c);

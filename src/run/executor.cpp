@@ -58,7 +58,7 @@ IterationOutcome Executor::run(std::int64_t iteration, std::int64_t step) {
     }
   }
   const Seconds copied = engine_.copies.busy(device::CopyLane::out) + engine_.copies.busy(device::CopyLane::in);
-  timer_.totals().hidden_mitigation_seconds = std::max(Seconds(0), copied - timer_.exposed_copies());
+  timer_.end_iteration(copied);
   outcome.mine = timer_.totals();
   double end = timer_.clock().now().value;
   MPI_Allreduce(MPI_IN_PLACE, &end, 1, MPI_DOUBLE, MPI_MAX, engine_.communicators.world.comm());
@@ -67,7 +67,7 @@ IterationOutcome Executor::run(std::int64_t iteration, std::int64_t step) {
   return outcome;
 }
 
-void Executor::carry_out(Step step) {
+void Executor::carry_out(WorkStep step) {
   const auto [item, instruction, part, first, last, is_gate] = step;
   const int mb = item.micro_batch, b = item.block;
   if (instruction == nullptr) return carry_out_message(item);
@@ -93,6 +93,8 @@ void Executor::carry_out_message(const Item& item) {
     case Item::Kind::receive_gradient:
       allocate(mb, b, Tensor::d_residual, "pipeline_receive");
       return receive(groups.pipeline_backward, end, {mb, b, Tensor::d_residual});
+    case Item::Kind::barrier:
+      return timer_.barrier();
     case Item::Kind::send_output:
       return send(groups.pipeline_forward, end, {mb, b, Tensor::block_output});
     default:

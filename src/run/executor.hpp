@@ -37,7 +37,7 @@ class Executor {
   const Books& books() const { return books_; }
 
  private:
-  void carry_out(Step step);
+  void carry_out(WorkStep step);
   void carry_out_message(const Item& item);
   /// Allocates, runs, releases; drains instead once the iteration is lost.
   void carry_out(int micro_batch, int block, const Instruction& instruction, Part part);

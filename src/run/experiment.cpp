@@ -118,6 +118,7 @@ nlohmann::ordered_json environment(const Session& session, const Case& c, const 
   bool burst = c.routing.preset != "burst" || c.routing.burst_fraction == 0;
   for (std::int64_t i = 0; i < c.training.iterations && !burst; ++i) burst = routing.in_burst(i);
   if (!burst) warnings.push_back(fmt::format("none of the {} iterations lies in a burst", c.training.iterations));
+  if (const std::string stages = stages_not_fused(c); !stages.empty()) warnings.push_back(stages);
   e["warnings"] = warnings;
   return e;
 }

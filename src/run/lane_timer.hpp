@@ -51,6 +51,10 @@ class LaneTimer {
     count_exposed(for_copies);
     count_idle(start - idle_since - for_copies);
     totals_.compute_seconds += interval.duration();
+    if (!computing_.empty() && computing_.back().end == interval.start)
+      computing_.back().end = interval.end;
+    else
+      computing_.push_back(interval);
     if (mitigation_) {
       totals_.mitigation_seconds += interval.duration();
       totals_.mitigation_flops += work.flops;
@@ -84,6 +88,7 @@ class LaneTimer {
   /// Notes a dispatch or combine on the network lane; returns its end.
   Seconds all_to_all(device::Interval interval) {
     totals_.all_to_all_seconds += interval.duration();
+    exchanging_.push_back(interval);
     waits_for(Waits::collective);
     return network(interval);
   }
@@ -94,12 +99,24 @@ class LaneTimer {
     waits_for_mitigation_ = mitigation_ && what == Waits::collective;
   }
 
+  /// The lanes wait for each other.
+  void barrier() {
+    if (!clock_.is_virtual()) return;
+    count_idle(clock_.now() - clock_.compute_lane());
+    clock_.barrier();
+  }
+
   RankIteration& totals() { return totals_; }
-  /// Seconds in which the compute lane waited for copies.
-  Seconds exposed_copies() const { return exposed_copies_; }
   void begin_iteration() {
     totals_ = {};
     exposed_copies_ = Seconds(0);
+    computing_.clear();
+    exchanging_.clear();
+  }
+  /// Counts what ran beside computation: of the copies, which took `copied`, and of the dispatches and combines.
+  void end_iteration(Seconds copied) {
+    totals_.hidden_mitigation_seconds = std::max(Seconds(0), copied - exposed_copies_);
+    totals_.hidden_all_to_all_seconds = overlap(computing_, exchanging_);
   }
 
  private:
@@ -116,6 +133,16 @@ class LaneTimer {
       (waits_ == Waits::collective ? totals_.exposed_communication_seconds : totals_.bubble_seconds) += idle;
   }
 
+  /// Seconds common to two lists of intervals, each in order and without overlaps.
+  static Seconds overlap(const std::vector<device::Interval>& a, const std::vector<device::Interval>& b) {
+    Seconds common;
+    for (std::size_t i = 0, j = 0; i < a.size() && j < b.size();) {
+      common += std::max(Seconds(0), std::min(a[i].end, b[j].end) - std::max(a[i].start, b[j].start));
+      ++(a[i].end < b[j].end ? i : j);
+    }
+    return common;
+  }
+
   device::Clock& clock_;
   device::Stream& stream_;
   TimelineRecorder* recorder_ = nullptr;
@@ -123,6 +150,7 @@ class LaneTimer {
   Waits waits_ = Waits::pipeline;
   bool mitigation_ = false, waits_for_mitigation_ = false;
   Seconds copied_, otherwise_, exposed_copies_;
+  std::vector<device::Interval> computing_, exchanging_;
 };
 
 }  // namespace spillway

@@ -120,7 +120,7 @@ class OperatorRunner {
     std::vector<Offer> offers;
     device::RowMap whole;
     std::vector<device::RowMap> slices;
-    Seconds arrival;  ///< of the exchange whose first part has been issued
+    Seconds arrival{};  ///< of the exchange whose first part has been issued
   };
   std::map<std::pair<int, int>, Dispatch> dispatches_;
   Offer offer_;

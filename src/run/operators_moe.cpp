@@ -81,7 +81,7 @@ Seconds OperatorRunner::gate(const Call& call) {
   const device::Interval interval = device::all_gather(timer_.clock(), group, mine, gathered, call.ready);
   timer_.network(interval);
   timer_.waits_for(LaneTimer::Waits::collective);
-  Dispatch d{{std::vector<std::int64_t>(group.size() * experts), group.size(), experts}, {}, {}, {}};
+  Dispatch d{{std::vector<std::int64_t>(group.size() * experts), group.size(), experts}, {}, {}, {}, {}};
   for (int i = 0; i < group.size(); ++i) {
     std::copy_n(gathered.begin() + i * numbers, experts, d.table.rows.begin() + i * experts);
     d.offers.push_back(unpack(gathered.data() + i * numbers + experts));

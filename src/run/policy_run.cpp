@@ -70,7 +70,8 @@ StepPlan::Setup step_setup(const Case& c, const Schedule& schedule, int stage, d
           rank_elements(blocks, Grid(c.grid)),
           {c.memory.alignment, c.memory.cap, c.memory.host_cap, c.machine.shared_memory},
           c.machine,
-          load};
+          load,
+          c.schedule == "dual_batch" ? c.fuse_up_to : std::numeric_limits<double>::infinity()};
 }
 
 Bytes least_cap(const Case& c, const StepPlan& plan) {

@@ -45,7 +45,7 @@ RankProcess Projection::process(Rank& r, std::int64_t iteration) {
   clear_gradients(r);
   WorkOrder& order = r.order;
   for (order.begin_iteration(iteration); !order.finished(); order.advance()) {
-    const Step step = order.current();
+    const WorkStep step = order.current();
     const Item& item = step.item;
     const int mb = item.micro_batch;
     const BlockContext& context = r.block(item).context;
@@ -60,6 +60,10 @@ RankProcess Projection::process(Rank& r, std::int64_t iteration) {
       co_yield Meeting{Kind::message, {}, {}, r.rank + (from.stage - r.here.pipeline) * plane, !input, from.tag};
       r.store.set_ready({mb, item.block, t}, r.interval.end);
       r.timer.waits_for(LaneTimer::Waits::pipeline);
+      continue;
+    }
+    if (item.kind == Item::Kind::barrier) {
+      r.timer.barrier();
       continue;
     }
     if (step.instruction == nullptr) {
@@ -241,7 +245,7 @@ ProjectedIteration Projection::run(std::int64_t iteration) {
   record.index = iteration;
   for (auto& r : ranks_) {
     const Seconds copied = r->copies.busy(device::CopyLane::out) + r->copies.busy(device::CopyLane::in);
-    r->timer.totals().hidden_mitigation_seconds = std::max(Seconds(0), copied - r->timer.exposed_copies());
+    r->timer.end_iteration(copied);
     record.seconds = std::max(record.seconds, r->clock.now());
     if (r->event && (!record.oom || r->event->seconds < record.oom->seconds)) record.oom = r->event;
     result.ranks.push_back(r->timer.totals());

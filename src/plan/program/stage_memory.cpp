@@ -21,21 +21,48 @@ bool fits_after_gate(const Footprint& f, const Budget& b) {
 
 StageMemory::StageMemory(Setup setup) : setup_(std::move(setup)) {
   int micro_batches = 0;
-  for (std::size_t t = 0; t < setup_.order.size(); ++t) {
-    first_item_.push_back(items_.size());
-    const auto script = task_script(setup_.order, t, setup_.blocks);
-    items_.insert(items_.end(), script.begin(), script.end());
-    micro_batches = std::max(micro_batches, setup_.order[t].micro_batch + 1);
-  }
+  for (const Task& t : setup_.order) micro_batches = std::max(micro_batches, t.micro_batch + 1);
   footprints_.resize(static_cast<std::size_t>(micro_batches) * setup_.blocks.size());
   restart();
 }
 
+void StageMemory::make_items() {
+  items_.clear();
+  first_item_.clear();
+  for (std::size_t t = 0; t < order_.size(); ++t) {
+    first_item_.push_back(items_.size());
+    const auto script = task_script(order_, t, setup_.blocks);
+    items_.insert(items_.end(), script.begin(), script.end());
+  }
+}
+
 void StageMemory::restart() {
+  if (order_ != setup_.order) {
+    order_ = setup_.order;
+    make_items();
+  }
   at_ = 0;
   level_ = setup_.fixed;
   host_ = Bytes(0);
   for (std::size_t i = 0; i < footprints_.size(); ++i) footprints_[i] = setup_.least[i % setup_.blocks.size()];
+}
+
+std::span<const Task> StageMemory::unit() const {
+  const auto task = std::lower_bound(first_item_.begin(), first_item_.end(), at_);
+  if (task == first_item_.end() || *task != at_) return {};
+  const auto t = static_cast<std::size_t>(task - first_item_.begin());
+  return order_[t].beside_next ? std::span(order_).subspan(t, 2) : std::span<const Task>{};
+}
+
+void StageMemory::take_in_turn() {
+  const auto unit_tasks = unit();
+  ensure(!unit_tasks.empty(), "no fused unit begins here");
+  const auto t = static_cast<std::size_t>(unit_tasks.data() - order_.data());
+  order_[t].beside_next = false;
+  std::swap(order_[t], order_[t + 1]);
+  const std::size_t items = items_.size();
+  make_items();
+  ensure(items_.size() == items && first_item_[t] == at_, "a unit in turn has other items than the unit");
 }
 
 Bytes StageMemory::beside(std::size_t i) const {
@@ -112,7 +139,7 @@ int StageMemory::forwards_before_backward() const {
   const auto task =
       static_cast<std::size_t>(std::upper_bound(first_item_.begin(), first_item_.end(), at_) - first_item_.begin() - 1);
   int count = 0;
-  for (std::size_t t = task; t < setup_.order.size() && setup_.order[t].kind == Task::Kind::forward; ++t) ++count;
+  for (std::size_t t = task; t < order_.size() && order_[t].kind == Task::Kind::forward; ++t) ++count;
   return count;
 }
 

@@ -41,6 +41,11 @@ class StageMemory {
   const Item& beside_current() const { return items_[at_ + 1]; }
   bool finished() const { return at_ == items_.size(); }
 
+  /// The fused unit whose first item is the current one: its two tasks, forward first. Empty elsewhere.
+  std::span<const Task> unit() const;
+  /// Replaces that unit by its backward task and then its forward task, for this iteration: the order of plain 1F1B.
+  void take_in_turn();
+
   /// The footprint of a decision; counts from now on.
   void decide(int micro_batch, int block, const Footprint& footprint);
   const Footprint& decided(int micro_batch, int block) const { return footprints_[index(micro_batch, block)]; }
@@ -70,7 +75,10 @@ class StageMemory {
   /// Device bytes that items_[i], a forward, finds taken by the backward pass beside it, over the level before both.
   Bytes beside(std::size_t i) const;
 
+  void make_items();
+
   Setup setup_;
+  std::vector<Task> order_;  ///< of this iteration: setup_.order, with the units that are taken in turn
   std::vector<Item> items_;
   std::vector<std::size_t> first_item_;  ///< of each task
   std::size_t at_ = 0;

@@ -53,6 +53,7 @@ std::vector<Item> unit_script(std::span<const Task> order, std::size_t index, st
     if (i + 1 == backwards && receives_input(blocks, b.chunk))
       items.push_back({Kind::send_gradient, b.micro_batch, down.first});
   }
+  if (b.barrier_after) items.push_back({Kind::barrier, b.micro_batch, down.first});
   return items;
 }
 

@@ -17,7 +17,8 @@ struct Item {
     reload,            ///< a block's reloads: issued one block ahead of its backward pass, to hide the copies
     receive_gradient,  ///< d_residual of a chunk's last block from the next piece
     backward,          ///< a block's backward instructions
-    send_gradient      ///< d_residual of a chunk's first block
+    send_gradient,     ///< d_residual of a chunk's first block
+    barrier            ///< the rank's lanes wait for each other
   } kind;
   int micro_batch = 0;
   int block = 0;

@@ -12,15 +12,30 @@ int warm_up_of_units(const ScheduleShape& shape, int stage) {
   return std::min(before + 1, all);
 }
 
-Schedule fused_units(const ScheduleShape& shape) {
+namespace {
+
+Schedule units_after(const ScheduleShape& shape, int (*warm_up_of)(const ScheduleShape&, int)) {
   Schedule schedule;
   for (int stage = 0; stage < shape.stages; ++stage) {
-    const int warm_up = warm_up_of_units(shape, stage);
+    const int warm_up = warm_up_of(shape, stage);
     auto order = order_with_warm_up(shape, warm_up);
     for (auto i = static_cast<std::size_t>(warm_up); i < order.size() && order[i].kind == Task::Kind::forward; i += 2)
       order[i].beside_next = true;
     schedule.push_back(std::move(order));
   }
+  return schedule;
+}
+
+}  // namespace
+
+Schedule fused_units(const ScheduleShape& shape) { return units_after(shape, warm_up_of_units); }
+
+Schedule fused_units_with_barriers(const ScheduleShape& shape) {
+  Schedule schedule = units_after(shape, [](const ScheduleShape& s, int stage) {
+    return std::min(warm_up_forwards(s, stage) + 1, s.micro_batches * s.chunks);
+  });
+  for (auto& order : schedule)
+    for (std::size_t i = 1; i < order.size(); ++i) order[i].barrier_after = order[i - 1].beside_next;
   return schedule;
 }
 

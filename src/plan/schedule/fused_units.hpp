@@ -14,6 +14,9 @@ int warm_up_of_units(const ScheduleShape& shape, int stage);
 /// (micro_batches x chunks <= warm-up) has no units.
 Schedule fused_units(const ScheduleShape& shape);
 
+/// The same as published: a barrier after every unit, and with one chunk one more warm-up forward only.
+Schedule fused_units_with_barriers(const ScheduleShape& shape);
+
 /// Stages on which no unit is fused: too few micro-batches for their warm-up.
 std::vector<int> stages_without_units(const Schedule& schedule);
 

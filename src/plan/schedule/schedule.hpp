@@ -14,6 +14,7 @@ struct Task {
   /// A forward task that is issued side by side with the task after it, a backward one: a fused unit. Both begin when both
   /// have what they need.
   bool beside_next = false;
+  bool barrier_after = false;  ///< the rank's lanes wait for each other after it
   bool operator==(const Task&) const = default;
 };
 

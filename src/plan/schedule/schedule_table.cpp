@@ -18,6 +18,8 @@ std::span<const ScheduleEntry> schedule_table() {
                     interleaved_one_forward_one_backward, true},
       ScheduleEntry{"dual_batch", "1f1b with every steady forward beside the backward after it, and one more warm-up",
                     fused_units, true},
+      ScheduleEntry{"dual_batch_published", "dual_batch with a barrier after every pair", fused_units_with_barriers,
+                    true},
       ScheduleEntry{"gpipe", "all forwards, then all backwards", gpipe, false},
   };
   return table;
