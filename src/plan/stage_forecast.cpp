@@ -110,7 +110,7 @@ Books StageForecast::books(std::int64_t rows) {
 MemoryPeak StageForecast::peak(std::int64_t rows) {
   decide(rows);
   const Bytes alignment = plan_.limits().alignment;
-  std::map<const BlockProgram*, Footprint> footprints;  // a program belongs to one block
+  std::map<const BlockProgram*, Footprint> footprints;  // a program belongs to blocks that are alike
   const auto footprint_of = [&](const Item& item) -> const Footprint& {
     const StageBlock& block = layout_.blocks[item.block];
     const BlockProgram& program = plan_.program(item.micro_batch, item.block);

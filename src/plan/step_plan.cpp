@@ -92,34 +92,22 @@ void StepPlan::begin_iteration(std::int64_t iteration) {
   imbalance_ = 1;
 }
 
-Situation StepPlan::situation(int micro_batch, int block) const {
-  return {setup_.blocks[block],
-          block,
-          micro_batch,
-          iteration_,
-          memory_,
-          memory_.budget(micro_batch, block),
-          setup_.limits.alignment,
-          setup_.machine,
-          history_,
-          nullptr,
-          nullptr,
-          {},
-          0};
+Situation StepPlan::situation(int micro_batch, int block, const Budget& budget) const {
+  return {setup_.blocks[block], block,    micro_batch, iteration_, memory_, budget, setup_.limits.alignment,
+          setup_.machine,       history_, nullptr,     nullptr,    {},      0,      {}};
 }
 
 void StepPlan::enforce(int micro_batch, int block, const BlockDecision& d) {
-  const StageBlock& b = setup_.blocks[block];
   InForce& mine = in_force(micro_batch, block);
-  mine.program = &programs_.get(block, b, d);
+  const CompiledBlock& compiled = programs_.get(block, setup_.blocks[block], setup_.limits.alignment, d);
+  mine.program = &compiled.program;
   mine.before = d.before;
   mine.decision = d.after;
-  const FootprintSetting setting = footprint_setting(b.kind, b.context, setup_.limits.alignment);
-  memory_.decide(micro_batch, block, footprint(*mine.program, setting, mine.rows));
+  memory_.decide(micro_batch, block, compiled.form.at(mine.rows));
 }
 
 const BlockProgram& StepPlan::decide(int micro_batch, int block) {
-  const Situation s = situation(micro_batch, block);
+  const Situation s = situation(micro_batch, block, memory_.budget(micro_batch, block));
   Mitigations chosen = policy_->decide(s);
   chosen.tiles_per_slice = 0;  // slices are decided with the table
   InForce& mine = in_force(micro_batch, block);
@@ -141,23 +129,22 @@ Offer StepPlan::offer(int micro_batch, int block) const {
 const BlockProgram& StepPlan::decide_after_gate(int micro_batch, int block, const Gate& gate) {
   InForce& mine = in_force(micro_batch, block);
   const Mitigations before = mine.before;
-  mine.rows = {all_rows(gate.table, gate.member), {}};
-  mine.group_rows = largest_rows(gate.table);
-  Situation s = situation(micro_batch, block);
+  const std::vector<ExpertRows> received = rows_of_members(gate.table);
+  mine.rows = {received[static_cast<std::size_t>(gate.member)], {}};
+  Situation s = situation(micro_batch, block, mine.budget);  // which does not depend on the block's own decision
+  mine.group_rows = largest(received);
   s.before = &before;
   s.table = &gate.table;
   s.offers = gate.offers;
   s.member = gate.member;
+  s.received = received;
   const Mitigations chosen = policy_->decide(s);
-  int slices = 0;
-  if (chosen.tiles_per_slice > 0) {
-    slices = static_cast<int>(slice_count(gate.table, chosen.tiles_per_slice));
-    for (int j = 0; j < slices; ++j)
-      mine.rows.slices.push_back(slice_rows(gate.table, gate.member, {chosen.tiles_per_slice, j}));
-  }
-  enforce(micro_batch, block, {before, chosen, slices});
+  if (chosen.tiles_per_slice > 0)
+    for (const auto& slice : rows_in_slices(gate.table, chosen.tiles_per_slice))
+      mine.rows.slices.push_back(slice[static_cast<std::size_t>(gate.member)]);
+  enforce(micro_batch, block, {before, chosen, static_cast<int>(mine.rows.slices.size())});
   history_.observe(block, mine.rows.whole);
-  imbalance_ = std::max(imbalance_, max_over_mean(gate.table));
+  imbalance_ = std::max(imbalance_, max_over_mean(received));
   return *mine.program;
 }
 

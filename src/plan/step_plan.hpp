@@ -120,7 +120,7 @@ class StepPlan {
   const InForce& in_force(int mb, int block) const {
     return in_force_[static_cast<std::size_t>(mb) * setup_.blocks.size() + block];
   }
-  Situation situation(int micro_batch, int block) const;
+  Situation situation(int micro_batch, int block, const Budget& budget) const;
   void enforce(int micro_batch, int block, const BlockDecision& decision);
 
   Setup setup_;

@@ -2,9 +2,10 @@
 // when the gate has told the load: Algorithm 1 gives a micro-batch its budget, Algorithm 2 finds mitigations within it,
 // the expert group agrees on collectives. What was decided for the same budget and load is not planned again. Never out
 // of memory: a decision leaves room for the least treatment of everything that is still to come.
-#include <array>
+#include <algorithm>
 #include <unordered_map>
 
+#include "base/array_hash.hpp"
 #include "plan/cost/operator_cost.hpp"
 #include "plan/policy/activation_budget.hpp"
 #include "plan/policy/greedy.hpp"
@@ -18,6 +19,26 @@ namespace {
 /// Loads are planned for in steps of 1/16 of balance, rounded up; budgets in steps of 1/32 of what keeping everything
 /// takes, rounded down.
 constexpr std::int64_t load_steps = 16, budget_steps = 32;
+
+template <std::size_t n>
+using NumbersKey = std::array<std::int64_t, n>;
+
+/// Bytes that a block would like to keep at a load, and all blocks of its chunk that follow at balance.
+struct Wish {
+  std::int64_t fixed = 0, per_row = 0;
+  double following = 0;
+  double at(std::int64_t rows) const { return static_cast<double>(fixed + per_row * rows); }
+};
+
+/// Blocks that are alike, at one class of load, with the same behind them: Algorithm 2's rounds, and what they gave for
+/// every class of budgets.
+struct Path {
+  Path(const Footprint& all, const GreedyProblem& p, ProgramCache& programs, int index)
+      : keep_all(all), rounds(p, programs, index) {}
+  Footprint keep_all;
+  GreedyPath rounds;
+  std::unordered_map<NumbersKey<6>, Mitigations, ArrayHash> plans;  // by block and steps of every limit
+};
 
 class Flexible final : public Policy {
  public:
@@ -52,17 +73,20 @@ class Flexible final : public Policy {
 
   /// Whether the least treatment after the gate still fits when the worst load comes.
   bool survivable(const Situation& s, const Mitigations& chosen) {
-    const FootprintSetting setting = footprint_setting(s.block.kind, s.block.context, s.alignment);
-    if (s.block.kind != BlockKind::moe)
-      return fits(footprint(programs_.get(s.index, s.block, BlockDecision(chosen)), setting, {}), s.budget);
-    const BlockRows worst = worst_slices(s.block.context);
-    const BlockDecision last_resort(chosen, least_mitigations(s.block.kind, 1), static_cast<int>(worst.slices.size()));
-    return fits(footprint(programs_.get(s.index, s.block, last_resort), setting, worst), s.budget);
+    const NumbersKey<4> key = {programs_.alike(s.index, s.block), bits(chosen.keep), bits(chosen.offload),
+                               bits(chosen.quantize)};
+    const auto found = at_worst_.find(key);
+    if (found != at_worst_.end()) return fits(found->second, s.budget);
+    const bool experts = s.block.kind == BlockKind::moe;
+    const BlockRows worst = experts ? worst_slices(s.block.context) : BlockRows{};
+    const Mitigations last_resort = experts ? least_mitigations(s.block.kind, 1) : chosen;
+    const Footprint f = footprint_of(s, {chosen, last_resort, static_cast<int>(worst.slices.size())}, worst);
+    return fits(at_worst_.emplace(key, f).first->second, s.budget);
   }
 
   Mitigations after_gate(const Situation& s) {
     const GroupChoice group = group_.choose(s);
-    BlockRows rows{all_rows(*s.table, s.member), {}};
+    const BlockRows rows{s.received[static_cast<std::size_t>(s.member)], {}};
     if (group.tiles_per_slice > 0) return least_under(group, s.block.context, false);
     GreedyProblem problem = problem_of(s, rows);
     problem.before = *s.before;
@@ -77,8 +101,10 @@ class Flexible final : public Policy {
   }
 
   bool fits_here(const Situation& s, const Mitigations& m, const BlockRows& rows) {
-    const FootprintSetting setting = footprint_setting(s.block.kind, s.block.context, s.alignment);
-    return fits_after_gate(footprint(programs_.get(s.index, s.block, {*s.before, m, 0}), setting, rows), s.budget);
+    return fits_after_gate(footprint_of(s, {*s.before, m, 0}, rows), s.budget);
+  }
+  Footprint footprint_of(const Situation& s, const BlockDecision& d, const BlockRows& rows) {
+    return programs_.get(s.index, s.block, s.alignment, d).form.at(rows);
   }
 
   /// The budget is this block's part of its micro-batch's share.
@@ -92,28 +118,23 @@ class Flexible final : public Policy {
 
   /// What keeping everything takes beyond the least, here over here and all blocks of the chunk that follow.
   double part(const Situation& s, const BlockRows& rows) const {
-    const auto wish = [&](std::size_t b, const ExpertRows& n) {
-      const StageBlock& block = blocks_[b];
-      return static_cast<double>(saved_bytes(block.kind, block.context, n).value);
-    };
-    const auto here = static_cast<std::size_t>(s.index);
-    const double mine = wish(here, rows.whole);
-    double all = mine;
-    for (std::size_t b = here + 1; b < blocks_.size() && blocks_[b].chunk == s.block.chunk; ++b)
-      all += wish(b, blocks_[b].kind == BlockKind::moe ? rows_at(blocks_[b].context, 1) : ExpertRows{});
+    const Wish& wish = wishes_[static_cast<std::size_t>(s.index)];
+    const double mine = wish.at(rows.whole.rows), all = mine + wish.following;
     return all > 0 ? mine / all : 1;
   }
 
-  void prepare(const StageFacts& facts) override { blocks_.assign(facts.blocks.begin(), facts.blocks.end()); }
-
-  using Key = std::array<std::int64_t, 12>;
-  struct Hash {
-    std::size_t operator()(const Key& key) const {
-      std::uint64_t h = 0;
-      for (const std::int64_t k : key) h = (h ^ static_cast<std::uint64_t>(k)) * 0x9E3779B97F4A7C15u;
-      return static_cast<std::size_t>(h ^ (h >> 29));
+  void prepare(const StageFacts& facts) override {
+    wishes_.assign(facts.blocks.size(), {});
+    for (std::size_t b = facts.blocks.size(); b-- > 0;) {
+      const StageBlock& block = facts.blocks[b];
+      const auto saved = [&](const ExpertRows& n) { return saved_bytes(block.kind, block.context, n).value; };
+      wishes_[b] = {saved({}), saved({1, 1, {}}) - saved({}), 0};
+      if (b + 1 == facts.blocks.size() || facts.blocks[b + 1].chunk != block.chunk) continue;
+      const StageBlock& next = facts.blocks[b + 1];
+      const std::int64_t balanced = next.kind == BlockKind::moe ? rows_at(next.context, 1).rows : 0;
+      wishes_[b].following = wishes_[b + 1].at(balanced) + wishes_[b + 1].following;
     }
-  };
+  }
 
   /// Rounds the problem to its class and plans it, unless that has been done before.
   Mitigations plan(const Situation& s, GreedyProblem& p, const GroupChoice& group) {
@@ -122,31 +143,40 @@ class Flexible final : public Policy {
     ExpertRows& n = p.rows.whole;
     const std::int64_t load = b.kind == BlockKind::moe ? (n.rows + step - 1) / step : 0;
     if (b.kind == BlockKind::moe) n = {load * step, b.context.local_experts(), {}};
-    const Footprint& all = keep_all_at(s, n, load);
+    Path& path = path_of(s, p, {programs_.alike(s.index, b), load, group.dispatch_again});
+    const Footprint& all = path.keep_all;
     const std::int64_t forward = round_down(p.budget.forward, p.before ? all.after_gate : all.forward);
     const std::int64_t held = round_down(p.budget.held, all.held), ready = round_down(p.budget.ready, all.held);
     const std::int64_t backward = round_down(p.budget.backward, all.backward);
     const std::int64_t host = round_down(p.budget.host, all.held);
-    const Mitigations before = p.before.value_or(Mitigations{});
-    const Key key = {s.index,
-                     load,
-                     forward,
-                     held,
-                     ready,
-                     backward,
-                     host,
-                     p.before.has_value(),
-                     group.dispatch_again,
-                     bits(before.keep),
-                     bits(before.offload),
-                     bits(before.quantize)};
     ++counts_.lookups;
-    const auto found = plans_.find(key);
-    if (found != plans_.end()) {
+    const auto [at, is_new] = path.plans.try_emplace({s.index, forward, held, ready, backward, host});
+    if (is_new)
+      at->second = path.rounds.within(p.budget).chosen;
+    else
       ++counts_.hits;
-      return found->second;
-    }
-    return plans_.emplace(key, plan_greedily(p).chosen).first->second;
+    return at->second;
+  }
+
+  struct PathClass {
+    std::int64_t alike, load;
+    bool dispatch_again;
+  };
+  Path& path_of(const Situation& s, const GreedyProblem& p, const PathClass& c) {
+    const Mitigations before = p.before.value_or(Mitigations{});
+    const NumbersKey<7> key = {c.alike,
+                               c.load,
+                               c.dispatch_again,
+                               p.before.has_value(),
+                               bits(before.keep),
+                               bits(before.offload),
+                               bits(before.quantize)};
+    std::unique_ptr<Path>& path = paths_[key];
+    if (path == nullptr) path = std::make_unique<Path>(keep_all_of(s, p), p, programs_, s.index);
+    return *path;
+  }
+  Footprint keep_all_of(const Situation& s, const GreedyProblem& p) {
+    return footprint_of(s, BlockDecision(Mitigations::keep_all()), p.rows);
   }
 
   /// Rounds a budget down to its step; anything beyond `whole` is as good as `whole`. Returns the step.
@@ -158,21 +188,12 @@ class Flexible final : public Policy {
   }
   static std::int64_t bits(const TensorSet& set) { return static_cast<std::int64_t>(set.bits()); }
 
-  const Footprint& keep_all_at(const Situation& s, const ExpertRows& n, std::int64_t load) {
-    const auto key = std::make_pair(s.index, load);
-    const auto found = keep_all_.find(key);
-    if (found != keep_all_.end()) return found->second;
-    const BlockProgram keep = compile(s.block.kind, s.block.context, Mitigations::keep_all());
-    const FootprintSetting setting = footprint_setting(s.block.kind, s.block.context, s.alignment);
-    return keep_all_.emplace(key, footprint(keep, setting, {n, {}})).first->second;
-  }
-
   PolicyOptions options_;
-  std::vector<StageBlock> blocks_;
+  std::vector<Wish> wishes_;  // [block]
   GroupChooser group_;
   ProgramCache programs_;
-  std::unordered_map<Key, Mitigations, Hash> plans_;
-  std::map<std::pair<int, std::int64_t>, Footprint> keep_all_;
+  std::unordered_map<NumbersKey<4>, Footprint, ArrayHash> at_worst_;
+  std::unordered_map<NumbersKey<7>, std::unique_ptr<Path>, ArrayHash> paths_;
   CacheCounts counts_;
 };
 

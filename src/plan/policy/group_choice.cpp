@@ -24,66 +24,81 @@ Mitigations least_under(const GroupChoice& choice, const BlockContext& context, 
 
 namespace {
 
-/// A member that is in every respect as constrained as the most constrained of all: where it fits, all do. Empty where
-/// members gave away different tensors before the gate.
-struct Hardest {
-  Offer offer;
-  BlockRows rows;
+/// Rows of every member [members], whole and in every slice [slices][members].
+struct GroupRows {
+  std::span<const ExpertRows> whole;
+  std::vector<std::vector<ExpertRows>> slices;
+
+  BlockRows of(std::size_t member) const {
+    BlockRows rows{whole[member], {}};
+    for (const auto& slice : slices) rows.slices.push_back(slice[member]);
+    return rows;
+  }
 };
-std::optional<Hardest> hardest(std::span<const Offer> offers, const std::vector<BlockRows>& rows) {
-  Hardest h{offers[0], rows[0]};
-  const auto grow = [](ExpertRows& a, const ExpertRows& b) {
-    a.rows = std::max(a.rows, b.rows);
-    a.active = std::max(a.active, b.active);
-    if (b.sent) a.sent = std::max(a.sent, b.sent);
-  };
-  for (std::size_t m = 1; m < rows.size(); ++m) {
-    if (!(offers[m].offloaded == h.offer.offloaded && offers[m].quantized == h.offer.quantized)) return std::nullopt;
-    Budget& least = h.offer.budget;
-    const Budget& b = offers[m].budget;
+
+/// At least the rows of any member, field by field.
+ExpertRows hardest_rows(std::span<const ExpertRows> members) {
+  ExpertRows most = members[0];
+  for (const ExpertRows& m : members) {
+    most.rows = std::max(most.rows, m.rows);
+    most.active = std::max(most.active, m.active);
+    if (m.sent) most.sent = std::max(most.sent, m.sent);
+  }
+  return most;
+}
+
+/// An offer as tight in every respect as the tightest. Empty where members gave away different tensors before the gate.
+std::optional<Offer> tightest_offer(std::span<const Offer> offers) {
+  Offer tightest = offers[0];
+  Budget& least = tightest.budget;
+  for (const Offer& o : offers) {
+    if (!(o.offloaded == tightest.offloaded && o.quantized == tightest.quantized)) return std::nullopt;
+    const Budget& b = o.budget;
     least = {std::min(least.forward, b.forward), std::min(least.held, b.held), std::min(least.ready, b.ready),
              std::min(least.backward, b.backward), std::min(least.host, b.host)};
-    grow(h.rows.whole, rows[m].whole);
-    for (std::size_t j = 0; j < h.rows.slices.size(); ++j) grow(h.rows.slices[j], rows[m].slices[j]);
   }
-  return h;
+  return tightest;
 }
 
 }  // namespace
 
 bool GroupChooser::fits_member(const GroupChoice& choice, const Situation& s, const Offer& offer,
                                const BlockRows& rows) {
-  const FootprintSetting setting = footprint_setting(s.block.kind, s.block.context, s.alignment);
   const Mitigations before{TensorSet::all() - (offer.offloaded | offer.quantized), offer.offloaded, offer.quantized, 0};
   for (const bool offloads : {false, true}) {
     if (offloads && (choice.dispatch_again || s.machine.shared_memory)) return false;
     const BlockDecision d(before, least_under(choice, s.block.context, offloads), static_cast<int>(rows.slices.size()));
-    if (fits_after_gate(footprint(programs_.get(s.index, s.block, d), setting, rows), offer.budget)) return true;
+    if (fits_after_gate(programs_.get(s.index, s.block, s.alignment, d).form.at(rows), offer.budget)) return true;
   }
   return false;
 }
 
 bool GroupChooser::fits_all(const GroupChoice& choice, const Situation& s) {
-  const auto slices = static_cast<int>(choice.tiles_per_slice > 0 ? slice_count(*s.table, choice.tiles_per_slice) : 0);
-  std::vector<BlockRows> rows(s.offers.size());
-  for (std::size_t m = 0; m < rows.size(); ++m) rows[m].whole = all_rows(*s.table, static_cast<std::int64_t>(m));
-  for (int j = 0; j < slices; ++j) {
-    const auto in_slice = slice_rows(*s.table, {choice.tiles_per_slice, j});
-    for (std::size_t m = 0; m < rows.size(); ++m) rows[m].slices.push_back(in_slice[m]);
+  GroupRows rows{s.received, {}};
+  if (choice.tiles_per_slice > 0) rows.slices = rows_in_slices(*s.table, choice.tiles_per_slice);
+  // 1. where the hardest that members could be together fits, all do
+  if (const auto offer = tightest_offer(s.offers)) {
+    BlockRows hardest{hardest_rows(rows.whole), {}};
+    for (const auto& slice : rows.slices) hardest.slices.push_back(hardest_rows(slice));
+    if (fits_member(choice, s, *offer, hardest)) return true;
   }
-  if (const auto h = hardest(s.offers, rows); h && fits_member(choice, s, h->offer, h->rows)) return true;
-  for (std::size_t m = 0; m < rows.size(); ++m)
-    if (!fits_member(choice, s, s.offers[m], rows[m])) return false;
+  // 2. otherwise one by one, from the most loaded on: it is the likeliest not to
+  const auto by_rows = [](const ExpertRows& a, const ExpertRows& b) { return a.rows < b.rows; };
+  const std::size_t members = rows.whole.size();
+  const auto first = static_cast<std::size_t>(std::ranges::max_element(rows.whole, by_rows) - rows.whole.begin());
+  for (std::size_t i = 0; i < members; ++i) {
+    const std::size_t m = (first + i) % members;
+    if (!fits_member(choice, s, s.offers[m], rows.of(m))) return false;
+  }
   return true;
 }
 
 GroupChoice GroupChooser::choose(const Situation& s) {
   for (const GroupChoice& whole : {GroupChoice{false, 0}, GroupChoice{true, 0}})
     if (fits_all(whole, s)) return whole;
-  std::int64_t most = 1;
-  for (std::int64_t m = 0; m < s.table->members; ++m) most = std::max(most, tiles(*s.table, m));
-  for (std::int64_t slices = 2; slices < most; slices += (slices + 1) / 2) {
-    const GroupChoice choice{true, (most + slices - 1) / slices};
+  const std::int64_t most_tiles = slice_count(*s.table, 1);
+  for (std::int64_t slices = 2; slices < most_tiles; slices += (slices + 1) / 2) {
+    const GroupChoice choice{true, (most_tiles + slices - 1) / slices};
     if (fits_all(choice, s)) return choice;
   }
   return {true, 1};

@@ -39,7 +39,8 @@ class Paged final : public Policy {
     Mitigations m = Mitigations::keep_all();
     if (s.block.kind != BlockKind::moe || s.machine.shared_memory) return m;
     // Before the gate this is a forecast; it takes nothing that cannot be decided again.
-    const ExpertRows rows = s.table != nullptr ? all_rows(*s.table, s.member) : rows_at(s.block.context, load_);
+    const ExpertRows rows =
+        s.table != nullptr ? s.received[static_cast<std::size_t>(s.member)] : rows_at(s.block.context, load_);
     Bytes room = pool_ - in_flight(s.micro_batch, s.index), host = s.budget.host, &mine = held(s.micro_batch, s.index);
     mine = Bytes(0);
     for (const Tensor t : stashed) {

@@ -48,8 +48,9 @@ struct Situation {
   // after the gate; before it, and in blocks without one, null
   const Mitigations* before = nullptr;  ///< decided before the gate
   const GateTable* table = nullptr;
-  std::span<const Offer> offers;  ///< [members]
-  int member = 0;                 ///< of this rank in the expert group
+  std::span<const Offer> offers;         ///< [members]
+  int member = 0;                        ///< of this rank in the expert group
+  std::span<const ExpertRows> received;  ///< [members] the table's rows by member, of the whole dispatch
 };
 
 /// What a policy may prepare for: the stage it will decide about.

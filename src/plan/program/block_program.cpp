@@ -112,17 +112,26 @@ TensorSet settled_at_gate(BlockKind kind, const BlockContext& context) {
   return {};
 }
 
-BlockProgram compile(BlockKind kind, const BlockContext& context, const BlockDecision& decision) {
-  const bool sliced = decision.after.tiles_per_slice > 0 && kind == BlockKind::moe;
+BlockCompiler::BlockCompiler(BlockKind kind, const BlockContext& context)
+    : kind_(kind),
+      whole_(operator_table(kind, context)),
+      in_slices_(operator_table(kind, context, true)),
+      settled_(settled_at_gate(kind, context)) {}
+
+BlockProgram BlockCompiler::compile(const BlockDecision& decision) const {
+  const bool sliced = decision.after.tiles_per_slice > 0 && kind_ == BlockKind::moe;
   ensure(!sliced || decision.slices > 0, "a dispatch in slices of {} tiles needs their number",
          decision.after.tiles_per_slice);
-  const Table whole = operator_table(kind, context), table = operator_table(kind, context, sliced);
+  const bool changes = !(decision.before == decision.after);
+  const Table& table = sliced ? in_slices_ : whole_;
 
   // 1. what backward needs, given what is saved
-  const Saved first = saved(BackwardOrder(whole, available(decision.before, false), 0).used(), decision.before);
-  const Mitigations after = decision.before == decision.after
-                                ? decision.after
-                                : refine(decision.after, first, settled_at_gate(kind, context));
+  Saved first;
+  Mitigations after = decision.after;
+  if (changes) {
+    first = saved(BackwardOrder(whole_, available(decision.before, false), 0).used(), decision.before);
+    after = refine(decision.after, first, settled_);
+  }
   BackwardOrder order(table, available(after, sliced), sliced ? decision.slices : 0);
   const Saved final = saved(order.used(), after);
 
@@ -136,23 +145,23 @@ BlockProgram compile(BlockKind kind, const BlockContext& context, const BlockDec
     kept.insert(Tensor::block_output);
     return Lifetimes::Fate{kept, s.offloaded, s.quantized};
   };
-  if (gate < steps.size() && !(decision.before == decision.after)) {
+  if (gate < steps.size() && changes) {
     forward.plan(gate + 1, outliving(first));
     forward.settle(gate + 1, outliving(final));
   }
   forward.plan(steps.size(), outliving(final));
-  program.forward = forward.instructions();
+  program.forward = std::move(forward).instructions();
   const auto at = std::find_if(program.forward.begin(), program.forward.end(),
                                [](const Instruction& i) { return i.action == Action::run && i.op == Op::gate; });
   program.gate = static_cast<std::size_t>(at - program.forward.begin());
 
   // 3. backward: what was offloaded is back, what was quantized returns just before its first use
   TensorSet live = final.kept | final.offloaded;
-  if (d_residual_comes_in(kind)) live.insert(Tensor::d_residual);
+  if (d_residual_comes_in(kind_)) live.insert(Tensor::d_residual);
   Lifetimes backward(order.steps(), live, final.quantized);
   backward.plan(order.steps().size(),
-                {d_residual_goes_out(kind) ? TensorSet{Tensor::d_residual} : TensorSet{}, {}, {}});
-  program.backward = backward.instructions();
+                {d_residual_goes_out(kind_) ? TensorSet{Tensor::d_residual} : TensorSet{}, {}, {}});
+  program.backward = std::move(backward).instructions();
   program.reloads = reloads(final.offloaded);
   program.kept = final.kept;
   program.offloaded = final.offloaded;

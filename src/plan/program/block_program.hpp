@@ -57,11 +57,23 @@ struct BlockProgram {
   std::size_t gate = 0;            ///< index in `forward` of the gate exchange; forward.size() where there is none
 };
 
-/// Compiles a block. Of the tensors that the decision saves, those that backward does not need are dropped anyway; those
+/// Compiles the decisions about a block, or about blocks of the same kind in the same context. Of the tensors that the decision saves, those that backward does not need are dropped anyway; those
 /// it needs and finds missing are computed again from what is there, just before their first use. block_input is always
 /// saved. Throws InternalError for slices without a count.
-BlockProgram compile(BlockKind kind, const BlockContext& context, const BlockDecision& decision);
+class BlockCompiler {
+ public:
+  BlockCompiler(BlockKind kind, const BlockContext& context);
+  BlockProgram compile(const BlockDecision& decision) const;
 
+ private:
+  BlockKind kind_;
+  std::vector<OperatorRow> whole_, in_slices_;
+  TensorSet settled_;  ///< at the gate
+};
+
+inline BlockProgram compile(BlockKind kind, const BlockContext& context, const BlockDecision& decision) {
+  return BlockCompiler(kind, context).compile(decision);
+}
 inline BlockProgram compile(BlockKind kind, const BlockContext& context, const Mitigations& both) {
   return compile(kind, context, BlockDecision(both));
 }

@@ -2,78 +2,158 @@
 
 #include <algorithm>
 
+#include "base/error.hpp"
 #include "workload/shape/quantized.hpp"
 
 namespace spillway {
-namespace {
-
-/// Carries the device level through instructions.
-struct Level {
-  const FootprintSetting& setting;
-  const BlockRows& rows;
-  Bytes live, peak;
-
-  void add(Tensor t) { live += round_up(bytes(t, setting.context, rows.whole), setting.alignment); }
-  void run(const std::vector<Instruction>& instructions) {
-    for (const Instruction& i : instructions) step(i);
-  }
-  void step(const Instruction& i) {
-    const Change c = change(i, setting.context, setting.alignment, rows.of(i));
-    live += c.device_before;
-    if (c.device_before.value > 0) peak = std::max(peak, live);
-    live = live - c.device_after;
-  }
-};
-
-}  // namespace
-
 FootprintSetting footprint_setting(BlockKind kind, const BlockContext& context, Bytes alignment) {
   return {context, alignment, kind != BlockKind::embedding && kind != BlockKind::synthetic_input,
           kind != BlockKind::head && kind != BlockKind::square_loss};
 }
 
-Change change(const Instruction& i, const BlockContext& context, Bytes alignment, const ExpertRows& rows) {
-  Change c;
-  for (const Tensor t : i.allocate) c.device_before += round_up(bytes(t, context, rows), alignment);
-  for (const Tensor t : i.release) c.device_after += round_up(bytes(t, context, rows), alignment);
-  if (i.action == Action::run || i.action == Action::drop) return c;
-  const Bytes plain = round_up(bytes(i.subject, context, rows), alignment);
-  const Bytes small = round_up(quantized_bytes(extent(i.subject, context, rows).elements()), alignment);
-  if (i.action == Action::offload) c.host_before += plain;
-  if (i.action == Action::reload) c.host_after += plain;
-  if (i.action == Action::quantize) c.device_before += small;
-  if (i.action == Action::dequantize) c.device_after += small;
-  return c;
+Bytes FootprintForm::Size::at(std::int64_t rows) const {
+  const std::int64_t elements = rows * elements_per_row;
+  return quantized ? quantized_bytes(elements) : Bytes(elements * bytes_per_element);
+}
+
+bool FootprintForm::Live::exceeds(const Live& o) const {
+  if (slice != o.slice || fixed < o.fixed) return false;
+  for (std::size_t k = 0; k < most_sizes; ++k)
+    if (whole[k] < o.whole[k] || in_slice[k] < o.in_slice[k]) return false;
+  return true;
+}
+
+/// Carries what lives through instructions.
+class FootprintForm::Walk {
+ public:
+  Walk(FootprintForm& form, const FootprintSetting& setting) : form_(form), setting_(setting) {}
+
+  Live now;
+
+  void add(Tensor t) { change(t, -1, 1); }
+  void remove(Tensor t) { change(t, -1, -1); }
+  /// Notes the moment before each instruction's releases, where it brings anything to life.
+  void step(const Instruction& i, std::vector<Live>& moments) {
+    if (i.slice >= 0 && i.slice != now.slice) enter(i.slice);
+    for (const Tensor t : i.allocate) change(t, i.slice, 1);
+    if (i.action == Action::quantize) change(i.subject, i.slice, 1, true);
+    if (!i.allocate.empty() || i.action == Action::quantize) note(moments);
+    for (const Tensor t : i.release) change(t, i.slice, -1);
+    if (i.action == Action::dequantize) change(i.subject, i.slice, -1, true);
+  }
+  void note(std::vector<Live>& moments) const {
+    Live moment = now;
+    if (moment.in_slice == Counts{}) moment.slice = -1;
+    // Those of a slice come in a row: it is enough to look back to where another begins.
+    for (std::size_t m = moments.size(); m-- > 0 && moments[m].slice == moment.slice;) {
+      if (moments[m].exceeds(moment)) return;
+      if (moment.exceeds(moments[m])) moments.erase(moments.begin() + static_cast<std::ptrdiff_t>(m));
+    }
+    moments.push_back(moment);
+  }
+
+ private:
+  void enter(int slice) {
+    ensure(now.in_slice == Counts{}, "rows of slice {} still live in slice {}", now.slice, slice);
+    now.slice = slice;
+  }
+  void change(Tensor t, int slice, int sign, bool quantized = false) {
+    const BlockContext& c = setting_.context;
+    const Extent none = extent(t, c, {0, 0, 0});
+    const bool received = extent(t, c, {1, 0, 0}).rows != none.rows, sent = extent(t, c, {0, 0, 1}).rows != none.rows;
+    if (!received && !sent) {
+      const Bytes plain = quantized ? quantized_bytes(none.elements()) : none.bytes();
+      now.fixed += sign * round_up(plain, form_.alignment_).value;
+      return;
+    }
+    const Size size{sent, quantized, none.cols, quantized ? 1 : none.bytes_per_element};
+    Counts& counts = slice < 0 ? now.whole : now.in_slice;
+    counts[number_of(size)] = static_cast<std::int16_t>(counts[number_of(size)] + sign);
+  }
+  std::size_t number_of(const Size& size) {
+    const auto at = std::find(form_.sizes_.begin(), form_.sizes_.end(), size);
+    if (at != form_.sizes_.end()) return static_cast<std::size_t>(at - form_.sizes_.begin());
+    ensure(form_.sizes_.size() < most_sizes, "tensors of more than {} sizes", most_sizes);
+    form_.sizes_.push_back(size);
+    return form_.sizes_.size() - 1;
+  }
+  FootprintForm& form_;
+  const FootprintSetting& setting_;
+};
+
+FootprintForm::FootprintForm(const BlockProgram& program, const FootprintSetting& setting)
+    : alignment_(setting.alignment), routed_rows_(setting.context.routed_rows()) {
+  Walk walk(*this, setting);
+  if (setting.has_input) walk.add(Tensor::block_input);
+  const bool gate = program.gate < program.forward.size();
+  walk.note(gate ? before_gate_ : after_gate_);
+  for (std::size_t i = 0; i < program.forward.size(); ++i)
+    walk.step(program.forward[i], gate && i <= program.gate ? before_gate_ : after_gate_);
+  if (setting.receives_gradient) walk.remove(Tensor::block_output);
+  held_ = walk.now;
+
+  Walk reloads(*this, setting);
+  for (const Instruction& i : program.reloads)
+    for (const Tensor t : i.allocate) {
+      reloads.add(t);
+      walk.add(t);
+    }
+  reloaded_ = reloads.now;
+  if (setting.receives_gradient) walk.add(Tensor::d_residual);
+  walk.note(backward_);
+  for (const Instruction& i : program.backward) walk.step(i, backward_);
+}
+
+/// The form's bytes at one load.
+class FootprintForm::At {
+ public:
+  At(const FootprintForm& form, const BlockRows& rows) : form_(form), rows_(rows) { measure(rows.whole, whole_); }
+
+  Bytes bytes(const Live& live) {
+    if (live.slice >= 0 && live.slice != slice_at_) {
+      measure(rows_.slices[static_cast<std::size_t>(live.slice)], slice_);
+      slice_at_ = live.slice;
+    }
+    std::int64_t sum = live.fixed;
+    for (std::size_t k = 0; k < form_.sizes_.size(); ++k) sum += live.whole[k] * whole_[k];
+    if (live.slice >= 0)
+      for (std::size_t k = 0; k < form_.sizes_.size(); ++k) sum += live.in_slice[k] * slice_[k];
+    return Bytes(sum);
+  }
+  Bytes worst(const std::vector<Live>& moments) {
+    Bytes worst;
+    for (const Live& moment : moments) worst = std::max(worst, bytes(moment));
+    return worst;
+  }
+
+ private:
+  using Measured = std::array<std::int64_t, most_sizes>;
+  void measure(const ExpertRows& rows, Measured& sizes) const {
+    const std::int64_t sent = rows.sent.value_or(form_.routed_rows_);
+    for (std::size_t k = 0; k < form_.sizes_.size(); ++k) {
+      const Size& size = form_.sizes_[k];
+      sizes[k] = round_up(size.at(size.sent ? sent : rows.rows), form_.alignment_).value;
+    }
+  }
+  const FootprintForm& form_;
+  const BlockRows& rows_;
+  Measured whole_{}, slice_{};
+  int slice_at_ = -1;
+};
+
+Footprint FootprintForm::at(const BlockRows& rows) const {
+  At at(*this, rows);
+  Footprint f;
+  f.after_gate = at.worst(after_gate_);
+  f.forward = std::max(at.worst(before_gate_), f.after_gate);
+  f.held = at.bytes(held_);
+  f.backward = at.worst(backward_);
+  f.reloaded = f.host = at.bytes(reloaded_);
+  return f;
 }
 
 Footprint footprint(const BlockProgram& program, const FootprintSetting& setting, const BlockRows& rows) {
-  Footprint f;
-  const auto aligned = [&](Bytes b) { return round_up(b, setting.alignment); };
-  Level level{setting, rows, {}, {}};
-  if (setting.has_input) level.add(Tensor::block_input);
-  level.peak = level.live;
-  for (std::size_t i = 0; i < program.forward.size(); ++i) {
-    level.step(program.forward[i]);
-    if (i != program.gate) continue;
-    f.forward = level.peak;
-    level.peak = Bytes(0);
-  }
-  f.after_gate = level.peak;
-  f.forward = std::max(f.forward, level.peak);
-  const bool has_output = setting.receives_gradient;
-  f.held = level.live - (has_output ? aligned(bytes(Tensor::block_output, setting.context, rows.whole)) : Bytes(0));
-
-  for (const Instruction& i : program.reloads) {
-    const Change c = change(i, setting.context, setting.alignment, rows.of(i));
-    f.reloaded += c.device_before;
-    f.host += c.host_after;
-  }
-  level.live = f.held + f.reloaded;
-  if (setting.receives_gradient) level.add(Tensor::d_residual);
-  level.peak = level.live;
-  level.run(program.backward);
-  f.backward = level.peak;
-  return f;
+  return FootprintForm(program, setting).at(rows);
 }
 
 }  // namespace spillway

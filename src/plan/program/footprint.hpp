@@ -1,6 +1,7 @@
 #pragma once
 // What a block program needs: device and host bytes at its worst moments. Every block is rounded to the alignment, as in
 // the ledger and the arena.
+#include <array>
 #include <vector>
 
 #include "plan/program/block_program.hpp"
@@ -36,12 +37,43 @@ struct FootprintSetting {
 };
 FootprintSetting footprint_setting(BlockKind kind, const BlockContext& context, Bytes alignment);
 
-Footprint footprint(const BlockProgram& program, const FootprintSetting& setting, const BlockRows& rows);
+/// A program's footprint as a function of its experts' rows. Extents are fixed, or as many rows as are received or sent;
+/// so what lives at any moment is a fixed number of bytes and counts of tensors of a few sizes, and only moments that no
+/// other exceeds in all of these can be the worst.
+class FootprintForm {
+ public:
+  FootprintForm(const BlockProgram& program, const FootprintSetting& setting);
+  Footprint at(const BlockRows& rows) const;
 
-/// Bytes that an instruction adds before it runs and takes away after it has run, on the device and in the host tier.
-struct Change {
-  Bytes device_before, device_after, host_before, host_after;
+ private:
+  static constexpr std::size_t most_sizes = 12;
+  using Counts = std::array<std::int16_t, most_sizes>;
+  /// Size of a tensor whose rows follow the load.
+  struct Size {
+    bool sent = false;  ///< as many rows as are sent, instead of received
+    bool quantized = false;
+    std::int64_t elements_per_row = 0, bytes_per_element = 0;
+    bool operator==(const Size&) const = default;
+    Bytes at(std::int64_t rows) const;
+  };
+  /// What lives at a moment: bytes that no load changes, and how many tensors of every size, of the whole dispatch and of
+  /// one slice.
+  struct Live {
+    std::int64_t fixed = 0;
+    Counts whole{}, in_slice{};
+    int slice = -1;  ///< -1: nothing of a slice lives
+    bool exceeds(const Live& o) const;
+  };
+  class Walk;
+  class At;
+
+  Bytes alignment_;
+  std::int64_t routed_rows_;
+  std::vector<Size> sizes_;
+  std::vector<Live> before_gate_, after_gate_, backward_;  // moments that may be the worst
+  Live held_, reloaded_;
 };
-Change change(const Instruction& instruction, const BlockContext& context, Bytes alignment, const ExpertRows& rows);
+
+Footprint footprint(const BlockProgram& program, const FootprintSetting& setting, const BlockRows& rows);
 
 }  // namespace spillway

@@ -5,10 +5,10 @@
 namespace spillway {
 namespace {
 
-std::vector<Tensor> touched(const Pass& pass) {
-  std::vector<Tensor> list = pass.reads;
-  list.insert(list.end(), pass.writes.begin(), pass.writes.end());
-  return list;
+template <class Visit>
+void for_each_touched(const Pass& pass, const Visit& visit) {
+  for (const auto* list : {&pass.reads, &pass.writes})
+    for (const Tensor t : *list) visit(t);
 }
 
 int life_of(Tensor t, const Step& step) { return lives_in_slices(t) ? step.life : -1; }
@@ -26,10 +26,11 @@ Instruction movement(Action action, Tensor subject) {
 
 Lifetimes::Lifetimes(const std::vector<Step>& steps, TensorSet live, TensorSet quantized)
     : steps_(steps), live_(live), quantized_(quantized) {
+  list_.reserve(steps.size() + steps.size() / 2);
   for (const Step& s : steps) lives_ = std::max(lives_, s.life + 1);
   last_.assign(tensor_count * static_cast<std::size_t>(lives_ + 1), 0);
   for (std::size_t i = 0; i < steps.size(); ++i)
-    for (const Tensor t : touched(steps[i].pass())) last_use(t, life_of(t, steps[i])) = i + 1;
+    for_each_touched(steps[i].pass(), [&](Tensor t) { last_use(t, life_of(t, steps[i])) = i + 1; });
 }
 
 /// One past the last step that touches a tensor; 0 where none does.
@@ -52,12 +53,12 @@ void Lifetimes::plan(std::size_t end, const Fate& fate) {
   for (; next_ < end; ++next_) {
     const Step& step = steps_[next_];
     const Pass& pass = step.pass();
-    for (const Tensor t : touched(pass))
-      if (quantized_.contains(t) && !live_.contains(t)) {
-        list_.push_back(movement(Action::dequantize, t));
-        live_.insert(t);
-        quantized_.erase(t);
-      }
+    for_each_touched(pass, [&](Tensor t) {
+      if (!quantized_.contains(t) || live_.contains(t)) return;
+      list_.push_back(movement(Action::dequantize, t));
+      live_.insert(t);
+      quantized_.erase(t);
+    });
     Instruction instruction{step.row->op, step.direction, step.recompute, {}, pass.scratch};
     instruction.slice = step.slice;
     for (const Tensor t : pass.writes)
@@ -67,8 +68,9 @@ void Lifetimes::plan(std::size_t end, const Fate& fate) {
       }
     instruction.allocate.insert(instruction.allocate.end(), pass.scratch.begin(), pass.scratch.end());
     std::vector<Instruction> after;
-    for (const Tensor t : touched(pass))
+    for_each_touched(pass, [&](Tensor t) {
       if (live_.contains(t) && last_use(t, life_of(t, step)) == next_ + 1) finish(t, fate, instruction, after);
+    });
     list_.push_back(std::move(instruction));
     list_.insert(list_.end(), after.begin(), after.end());
   }

@@ -24,7 +24,7 @@ class Lifetimes {
   /// A new fate for the tensors that live although no step from `from` on uses them.
   void settle(std::size_t from, const Fate& fate);
 
-  const std::vector<Instruction>& instructions() const { return list_; }
+  std::vector<Instruction> instructions() && { return std::move(list_); }
 
  private:
   struct Use {

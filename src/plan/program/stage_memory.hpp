@@ -51,7 +51,7 @@ class StageMemory {
   const Footprint& decided(int micro_batch, int block) const { return footprints_[index(micro_batch, block)]; }
   const Footprint& least(int block) const { return setup_.least[static_cast<std::size_t>(block)]; }
 
-  /// Of the block whose forward pass is the current item.
+  /// Of the block whose forward pass is the current item; whatever it is decided to be itself.
   Budget budget(int micro_batch, int block) const;
   /// Forward passes from the current task on, itself included, before the next backward pass: among so many
   /// micro-batches the memory that is left has to do.

@@ -43,6 +43,7 @@ enum class Op : unsigned char {
   head,
   square_loss
 };
+inline constexpr std::size_t op_count = static_cast<std::size_t>(Op::square_loss) + 1;
 
 enum class PassKind : unsigned char { forward, backward };
 

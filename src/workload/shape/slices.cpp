@@ -1,21 +1,11 @@
 #include "workload/shape/slices.hpp"
 
 #include <algorithm>
-#include <numeric>
 
 #include "base/error.hpp"
 
 namespace spillway {
 namespace {
-
-void check(const GateTable& t) {
-  ensure(t.members > 0 && t.experts > 0 && t.experts % t.members == 0,
-         "gate table: {} experts do not divide over {} members", t.experts, t.members);
-  ensure(std::ssize(t.rows) == t.members * t.experts, "gate table: {} numbers for {} members x {} experts",
-         t.rows.size(), t.members, t.experts);
-  const std::int64_t fewest = *std::ranges::min_element(t.rows);
-  ensure(fewest >= 0, "gate table: {} rows from a member to an expert", fewest);
-}
 
 void check_tiles(std::int64_t tiles_per_slice, std::int64_t tile) {
   ensure(tiles_per_slice > 0 && tile > 0, "slices of {} tiles of {} rows: both are at least 1", tiles_per_slice, tile);
@@ -27,20 +17,34 @@ void check_member(const GateTable& t, std::int64_t member) {
 
 std::int64_t parts(std::int64_t whole, std::int64_t part) { return whole / part + (whole % part != 0); }
 
-/// Rows that each expert receives, [experts].
+/// Rows that each expert receives, [experts], of a table that makes sense: everything below begins here, with one pass.
 std::vector<std::int64_t> rows_received(const GateTable& t) {
-  std::vector<std::int64_t> rows(static_cast<std::size_t>(t.experts));
-  for (std::int64_t source = 0; source < t.members; ++source)
-    for (std::int64_t expert = 0; expert < t.experts; ++expert) rows[expert] += t.of(source, expert);
-  return rows;
+  ensure(t.members > 0 && t.experts > 0 && t.experts % t.members == 0,
+         "gate table: {} experts do not divide over {} members", t.experts, t.members);
+  ensure(std::ssize(t.rows) == t.members * t.experts, "gate table: {} numbers for {} members x {} experts",
+         t.rows.size(), t.members, t.experts);
+  std::vector<std::int64_t> received(static_cast<std::size_t>(t.experts));
+  std::int64_t signs = 0;  // negative as soon as one of the numbers is
+  const std::int64_t members = t.members, experts = t.experts;
+  for (std::int64_t source = 0; source < members; ++source) {
+    const std::int64_t* const sent = t.rows.data() + source * experts;
+    std::int64_t* const sum = received.data();
+    for (std::int64_t expert = 0; expert < experts; ++expert) {
+      sum[expert] += sent[expert];
+      signs |= sent[expert];
+    }
+  }
+  if (signs < 0) ensure(false, "gate table: {} rows from a member to an expert", *std::ranges::min_element(t.rows));
+  return received;
 }
 
 /// Tiles of each member, [members].
-std::vector<std::int64_t> tiles_of_members(const GateTable& t, std::int64_t tile) {
-  const std::vector<std::int64_t> received = rows_received(t);
+std::vector<std::int64_t> tiles_of_members(const GateTable& t, const std::vector<std::int64_t>& received,
+                                           std::int64_t tile) {
   std::vector<std::int64_t> sums(static_cast<std::size_t>(t.members));
-  for (std::int64_t expert = 0; expert < t.experts; ++expert)
-    sums[expert / t.local_experts()] += parts(received[expert], tile);
+  auto expert = received.begin();
+  for (std::int64_t& sum : sums)
+    for (const auto end = expert + t.local_experts(); expert != end; ++expert) sum += parts(*expert, tile);
   return sums;
 }
 
@@ -54,26 +58,25 @@ std::int64_t most_rows(std::int64_t tiles, std::int64_t experts, std::int64_t li
 }  // namespace
 
 std::int64_t tiles(const GateTable& table, std::int64_t member, std::int64_t tile) {
-  check(table);
+  const std::vector<std::int64_t> received = rows_received(table);
   check_member(table, member);
   check_tiles(1, tile);
-  return tiles_of_members(table, tile)[member];
+  return tiles_of_members(table, received, tile)[member];
 }
 
 std::int64_t slice_count(const GateTable& table, std::int64_t tiles_per_slice, std::int64_t tile) {
-  check(table);
+  const std::vector<std::int64_t> received = rows_received(table);
   check_tiles(tiles_per_slice, tile);
-  return parts(std::ranges::max(tiles_of_members(table, tile)), tiles_per_slice);
+  return parts(std::ranges::max(tiles_of_members(table, received, tile)), tiles_per_slice);
 }
 
 GateSlice cut(const GateTable& table, Slice slice) {
-  check(table);
+  const std::vector<std::int64_t> received = rows_received(table);
   check_tiles(slice.tiles_per_slice, slice.tile);
   ensure(slice.index >= 0, "slice {} of a dispatch: the first is 0", slice.index);
   GateSlice part{table, std::vector<std::int64_t>(table.rows.size())};
   const std::int64_t first_tile = slice.index * slice.tiles_per_slice, last_tile = first_tile + slice.tiles_per_slice;
   // 1. the slice's rows [begin, end) of every expert; past the last row where its last tile is short
-  const std::vector<std::int64_t> received = rows_received(table);
   std::vector<std::int64_t> begin(received.size()), end(received.size());
   std::int64_t tile = 0;  // of the member, the first one of the expert
   for (std::int64_t expert = 0; expert < table.experts; ++expert) {
@@ -95,36 +98,71 @@ GateSlice cut(const GateTable& table, Slice slice) {
   return part;
 }
 
-std::vector<ExpertRows> slice_rows(const GateTable& table, Slice slice) {
-  const GateTable part = cut(table, slice).table;
-  std::vector<ExpertRows> members;
-  for (std::int64_t m = 0; m < table.members; ++m) {
-    const auto sent = part.rows.begin() + m * table.experts;
-    members.push_back({0, 0, std::accumulate(sent, sent + table.experts, std::int64_t{0})});
-  }
-  const std::vector<std::int64_t> received = rows_received(part);
+std::vector<std::vector<ExpertRows>> rows_in_slices(const GateTable& table, std::int64_t tiles_per_slice,
+                                                    std::int64_t tile) {
+  check_tiles(tiles_per_slice, tile);
+  const std::vector<std::int64_t> received = rows_received(table);
+  const std::int64_t most = std::ranges::max(tiles_of_members(table, received, tile)), local = table.local_experts();
+  std::vector<std::vector<ExpertRows>> slices(static_cast<std::size_t>(parts(most, tiles_per_slice)),
+                                              std::vector<ExpertRows>(static_cast<std::size_t>(table.members),
+                                                                      ExpertRows{0, 0, 0}));
+  // 1. where every expert stands: the slice of its next row, and how many of its rows that slice still takes
+  struct Place {
+    std::int64_t slice, room;
+  };
+  std::vector<Place> places(received.size());
+  const std::int64_t rows_of_slice = tiles_per_slice * tile;
+  std::int64_t first_tile = 0;  // of the member, the first one of the expert
   for (std::int64_t expert = 0; expert < table.experts; ++expert) {
-    members[expert / table.local_experts()].rows += received[expert];
-    members[expert / table.local_experts()].active += received[expert] > 0;
+    if (expert % local == 0) first_tile = 0;
+    places[expert] = {first_tile / tiles_per_slice, rows_of_slice - first_tile % tiles_per_slice * tile};
+    // 2. received by its member
+    Place place = places[expert];
+    for (std::int64_t left = received[expert]; left > 0; place = {place.slice + 1, rows_of_slice}) {
+      ExpertRows& rows = slices[place.slice][expert / local];
+      rows.rows += std::min(left, place.room);
+      ++rows.active;
+      left -= place.room;
+    }
+    first_tile += parts(received[expert], tile);
   }
-  return members;
+  // 3. sent by every member, source after source
+  for (std::int64_t source = 0; source < table.members; ++source)
+    for (std::int64_t expert = 0; expert < table.experts; ++expert)
+      for (std::int64_t left = table.of(source, expert); left > 0;) {
+        Place& place = places[expert];
+        const std::int64_t taken = std::min(left, place.room);
+        *slices[place.slice][source].sent += taken;
+        left -= taken;
+        place.room -= taken;
+        if (place.room == 0) place = {place.slice + 1, rows_of_slice};
+      }
+  return slices;
 }
 
 ExpertRows slice_rows(const GateTable& table, std::int64_t member, Slice slice) {
   check_member(table, member);
-  return slice_rows(table, slice)[member];
+  ensure(slice.index >= 0, "slice {} of a dispatch: the first is 0", slice.index);
+  const auto all = rows_in_slices(table, slice.tiles_per_slice, slice.tile);
+  return slice.index < std::ssize(all) ? all[slice.index][member] : ExpertRows{0, 0, 0};
+}
+
+std::vector<ExpertRows> rows_of_members(const GateTable& table) {
+  const std::vector<std::int64_t> received = rows_received(table);
+  std::vector<ExpertRows> members(static_cast<std::size_t>(table.members));
+  auto expert = received.begin();
+  for (ExpertRows& all : members)
+    for (const auto end = expert + table.local_experts(); expert != end; ++expert) {
+      all.rows += *expert;
+      all.active += *expert > 0;
+    }
+  return members;
 }
 
 ExpertRows all_rows(const GateTable& table, std::int64_t member) {
-  check(table);
+  const std::vector<ExpertRows> members = rows_of_members(table);
   check_member(table, member);
-  const std::vector<std::int64_t> received = rows_received(table);
-  ExpertRows all;
-  for (std::int64_t g = 0; g < table.local_experts(); ++g) {
-    all.rows += received[member * table.local_experts() + g];
-    all.active += received[member * table.local_experts() + g] > 0;
-  }
-  return all;
+  return members[member];
 }
 
 ExpertRows worst_rows(const BlockContext& c) {
@@ -141,23 +179,16 @@ ExpertRows worst_slice(const BlockContext& c, std::int64_t tiles_per_slice, std:
           std::min(c.routed_rows(), c.expert_parallel * most_rows(tiles_per_slice, local, tokens, tile))};
 }
 
-ExpertRows largest_rows(const GateTable& table) {
-  ExpertRows largest = all_rows(table, 0);
-  for (std::int64_t m = 1; m < table.members; ++m) {
-    const ExpertRows rows = all_rows(table, m);
-    if (rows.rows > largest.rows) largest = rows;
-  }
-  return largest;
+ExpertRows largest(std::span<const ExpertRows> members) {
+  return *std::max_element(members.begin(), members.end(), [](auto& a, auto& b) { return a.rows < b.rows; });
 }
 
-double max_over_mean(const GateTable& table) {
-  std::int64_t most = 0, total = 0;
-  for (std::int64_t m = 0; m < table.members; ++m) {
-    const std::int64_t rows = all_rows(table, m).rows;
-    most = std::max(most, rows);
-    total += rows;
-  }
-  return static_cast<double>(most) * static_cast<double>(table.members) / static_cast<double>(total);
+double max_over_mean(std::span<const ExpertRows> members) {
+  std::int64_t total = 0;
+  for (const ExpertRows& member : members) total += member.rows;
+  return static_cast<double>(largest(members).rows) * static_cast<double>(members.size()) / static_cast<double>(total);
 }
+
+double max_over_mean(const GateTable& table) { return max_over_mean(rows_of_members(table)); }
 
 }  // namespace spillway

@@ -7,6 +7,7 @@
 // j is its tiles [j c, (j + 1) c). Tiles are the same with and without slices, hence so are the results, bit for bit.
 // Of the rows that a source sends to an expert, a slice holds a contiguous range.
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "workload/shape/tensors.hpp"
@@ -51,18 +52,22 @@ std::int64_t slice_count(const GateTable& table, std::int64_t tiles_per_slice, s
 /// What `slice` holds of every (source, expert).
 GateSlice cut(const GateTable& table, Slice slice);
 
-/// Rows of every member [members] in a slice, rows sent included. For one member as much work as for all.
-std::vector<ExpertRows> slice_rows(const GateTable& table, Slice slice);
+/// Rows of every member in every slice, [slices][members], rows sent included; one pass over the table.
+std::vector<std::vector<ExpertRows>> rows_in_slices(const GateTable& table, std::int64_t tiles_per_slice,
+                                                    std::int64_t tile = row_tile);
+/// Of one member and one slice: as much work as for all.
 ExpertRows slice_rows(const GateTable& table, std::int64_t member, Slice slice);
 
-/// Rows of a member in the whole dispatch; `sent` is empty.
+/// Rows of every member [members] in the whole dispatch; `sent` is empty. One pass over the table.
+std::vector<ExpertRows> rows_of_members(const GateTable& table);
+/// Of one member: as much work as for all.
 ExpertRows all_rows(const GateTable& table, std::int64_t member);
 
-/// Those of the member that receives most.
-ExpertRows largest_rows(const GateTable& table);
-
 /// Rows of the most loaded member over the mean.
+double max_over_mean(std::span<const ExpertRows> members);
 double max_over_mean(const GateTable& table);
+/// Rows of the most loaded member, of equals the first.
+ExpertRows largest(std::span<const ExpertRows> members);
 
 /// The most that a rank can meet in the whole dispatch at any load that k distinct experts per token allow: an expert
 /// gets at most the T * EP tokens of the group once each, a rank min(k, its experts) times as many. `sent` is empty.

@@ -105,6 +105,7 @@ struct BlockContext {
   std::int64_t routed_rows() const { return local_tokens() * shape.num_experts_per_tok; }  ///< k T, rows sent
   std::int64_t local_experts() const { return shape.num_experts / expert_parallel; }
   bool weights_at_combine() const { return shape.inventory == Inventory::with_combine; }
+  bool operator==(const BlockContext&) const = default;
 };
 
 /// Expert rows of one dispatch, or of one slice of it, on one rank.

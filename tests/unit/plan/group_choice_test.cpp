@@ -12,16 +12,21 @@ struct Group {
   explicit Group(std::int64_t expert_parallel, std::uint64_t seed = 1)
       : block{BlockKind::moe, 0, moe_block(expert_parallel, 8, Inventory::lean, 4)} {
     block.context.sequence_length = 700;  // up to 1400 rows an expert: several tiles
-    table = random_table(block.context, seed);
+    set_table(random_table(block.context, seed));
     offers.assign(static_cast<std::size_t>(expert_parallel), Offer{unlimited(), {}, {}});
   }
 
+  void set_table(GateTable t) {
+    table = std::move(t);
+    received = rows_of_members(table);
+  }
   Situation at(int member) const {
-    Situation s{block, 0, 0, 0, books, {}, Bytes(256), machine, history, nullptr, nullptr, {}, 0};
+    Situation s{block, 0, 0, 0, books, {}, Bytes(256), machine, history, nullptr, nullptr, {}, 0, {}};
     s.before = &before;
     s.table = &table;
     s.offers = offers;
     s.member = member;
+    s.received = received;
     return s;
   }
   GroupChoice choose(int member = 0) const { return GroupChooser().choose(at(member)); }
@@ -52,6 +57,7 @@ struct Group {
   LoadHistory history{1};
   Mitigations before = Mitigations::keep_all();
   GateTable table;
+  std::vector<ExpertRows> received;  ///< [members]
   std::vector<Offer> offers;
 };
 
@@ -155,6 +161,7 @@ Group reversed(const Group& group) {
       other.table.rows[static_cast<std::size_t>((members - 1 - source) * group.table.experts +
                                                 (members - 1 - owner) * local + e % local)] = group.table.of(source, e);
     }
+  other.set_table(other.table);
   std::reverse(other.offers.begin(), other.offers.end());
   return other;
 }

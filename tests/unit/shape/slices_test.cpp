@@ -109,7 +109,7 @@ void expect_counts(const GateTable& table, const BlockContext& context, Slice sl
       expert_before = expert;
     }
   }
-  ASSERT_EQ(slice_rows(table, slice), expected);
+  ASSERT_EQ(rows_in_slices(table, slice.tiles_per_slice, slice.tile)[slice.index], expected);
   for (std::int64_t member = 0; member < table.members; ++member) {
     ASSERT_EQ(slice_rows(table, member, slice), expected[member]);
     ASSERT_LE(expected[member].rows, worst.rows);
@@ -211,8 +211,8 @@ std::optional<ExpertRows> worst_of_all_tables(const GroupShape& shape, std::int6
   std::optional<ExpertRows> worst;
   for_each_table(shape, 1500, [&](const GateTable& table) {
     worst = worst.value_or(ExpertRows{0, 0, 0});
-    for (std::int64_t index = 0; index < slice_count(table, per_slice, tile); ++index)
-      for (const ExpertRows& rows : slice_rows(table, {per_slice, index, tile})) worst = larger(*worst, rows);
+    for (const auto& slice : rows_in_slices(table, per_slice, tile))
+      for (const ExpertRows& rows : slice) worst = larger(*worst, rows);
   });
   return worst;
 }
