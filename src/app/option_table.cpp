@@ -113,7 +113,7 @@ void add_parallel(Rows rows) {
   };
   add("pipeline_parallel", "pipeline stages", &GridOptions::pipeline_parallel);
   add("data_parallel", "replicas of the non-expert parameters", &GridOptions::data_parallel);
-  add("tensor_parallel", "ranks that share a token's computation", &GridOptions::tensor_parallel);
+  add("tensor_parallel", "ranks that divide heads, dense hidden sizes, vocabulary and, between products, tokens", &GridOptions::tensor_parallel);
   add("expert_parallel", "ranks of an expert group; divides data_parallel x tensor_parallel and num_experts",
       &GridOptions::expert_parallel);
   rows.add("layers_per_stage",

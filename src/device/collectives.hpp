@@ -26,6 +26,15 @@ struct RowExchange {
 /// Collective over `group`: all-to-all of rows with exact counts. Counts are in rows, so bytes may pass 2 GiB.
 Interval all_to_all(Clock& clock, const Group& group, const RowExchange& exchange, Seconds ready);
 
+/// Collective over `group`: `mine` [n, h] of every member, in member order, into `all` [members * n, h]. `mine` may be its
+/// own place in `all`.
+Interval all_gather_rows(Clock& clock, const Group& group, Matrix<const float> mine, Matrix<float> all, Seconds ready);
+
+/// Collective over `group`: `sent` [members * n, h] has n rows for every member; `received` [members * n, h] holds those
+/// for this rank in member order. With the sum over members it is a reduce-scatter.
+Interval exchange_rows(Clock& clock, const Group& group, Matrix<const float> sent, Matrix<float> received,
+                       Seconds ready);
+
 /// Collective over `group`: `mine` of every member, in member order, into `all` [members * mine.size()].
 Interval all_gather(Clock& clock, const Group& group, std::span<const std::int64_t> mine, std::span<std::int64_t> all,
                     Seconds ready);

@@ -38,8 +38,13 @@ Communicators::Communicators(const Grid& grid) {
   expert_forward = Group(MPI_COMM_WORLD, expert_group);
   expert_backward = Group(MPI_COMM_WORLD, expert_group);
   expert_recompute = Group(MPI_COMM_WORLD, expert_group);
+  const int tensor_group = here.pipeline * grid.data() + here.data;
+  tensor_forward = Group(MPI_COMM_WORLD, tensor_group);
+  tensor_backward = Group(MPI_COMM_WORLD, tensor_group);
+  tensor_recompute = Group(MPI_COMM_WORLD, tensor_group);
   dense_gradients = Group(MPI_COMM_WORLD, here.pipeline * grid.tensor() + here.tensor);
   expert_gradients = Group(MPI_COMM_WORLD, here.pipeline * grid.expert() + here.expert);
+  plane_gradients = Group(MPI_COMM_WORLD, here.pipeline);
 }
 
 }  // namespace spillway::device

@@ -40,8 +40,12 @@ struct Communicators {
   Group expert_forward;     ///< expert group: gate table, dispatch and combine
   Group expert_backward;    ///< expert group: their gradients
   Group expert_recompute;   ///< expert group: dispatch repeated in backward
-  Group dense_gradients;    ///< ranks that share the stage's non-expert parameters
+  Group tensor_forward;     ///< tensor-parallel group: rows gathered and sums exchanged
+  Group tensor_backward;    ///< tensor-parallel group: their gradients
+  Group tensor_recompute;   ///< tensor-parallel group: what is repeated in backward
+  Group dense_gradients;    ///< ranks that hold the same part of the stage's non-expert matrices
   Group expert_gradients;   ///< ranks that hold the same experts
+  Group plane_gradients;    ///< all ranks of the stage: what tensor-parallel ranks hold copies of
 };
 
 }  // namespace spillway::device

@@ -17,6 +17,19 @@ ExpertRows rounded(const ExpertRows& rows, const BlockContext& c) {
   return {(rows.rows + step - 1) / step * step, c.local_experts(), {}};
 }
 
+/// Both messages of an operator that a tensor-parallel group computes together; such groups are ranks in a row.
+Seconds tensor_parallel_seconds(const MachineProfile& machine, const BlockContext& c, const OperatorWork& work) {
+  std::vector<int> nodes;
+  for (int member = 0; member < c.tensor_parallel; ++member) nodes.push_back(node_of(machine, member));
+  Seconds sum;
+  for (const Bytes received : {work.gathered, work.received})
+    if (received.value > 0) sum += all_to_all_seconds(machine, std::vector<Bytes>(nodes.size(), received), nodes);
+  return sum;
+}
+
+/// Messages of a tensor-parallel group lie between the exchanges: its members must know the same ones.
+bool takes_turns(const BlockContext& c) { return c.expert_parallel % c.tensor_parallel == 0; }
+
 }  // namespace
 
 std::vector<IssuedPart> parts_of(const std::vector<Instruction>& instructions, const BlockContext& context) {
@@ -38,6 +51,8 @@ const WindowPlanner::Durations& WindowPlanner::durations(const WindowHalf& half,
   const OperatorWork work = operator_work(i.op, i.pass, c, rows, true);
   d.before = compute_seconds(machine_, work.flops, work.bytes);
   d.after = compute_seconds(machine_, Flops(0), work.bytes_after_message);
+  if (work.gathered.value > 0 || (work.received.value > 0 && !exchanges_rows(i)))
+    d.network = tensor_parallel_seconds(machine_, c, work);
   const bool is_gate = i.op == Op::gate && i.pass == PassKind::forward;
   if (c.expert_parallel == 1 || !(is_gate || exchanges_rows(i))) return d;
   std::vector<int> nodes;
@@ -73,6 +88,11 @@ WindowPlanner::Chain WindowPlanner::chain(const WindowHalf& half) {
 }
 
 std::vector<bool> WindowPlanner::issue_order(const WindowHalf& forward, const WindowHalf& backward) {
+  if (!takes_turns(blocks_[static_cast<std::size_t>(forward.block)].context)) {
+    std::vector<bool> one_by_one(backward.parts.size(), true);
+    one_by_one.insert(one_by_one.end(), forward.parts.size(), false);
+    return one_by_one;
+  }
   const std::array<const WindowHalf*, 2> halves{&forward, &backward};
   const std::array<Chain, 2> chains{chain(forward), chain(backward)};
   DualBatch batch;

@@ -32,7 +32,9 @@ struct WindowHalf {
 
 /// Finds the orders of a stage's windows and remembers them. Everything it looks at is the same on all ranks of an expert
 /// group: the largest load, the operators of the block, and which exchanges are repeated or sliced. What a rank recomputes
-/// or copies on its own goes along with the operator after it. So exchanges come in one order on the whole group.
+/// or copies on its own goes along with the operator after it, and so does what a tensor-parallel group recomputes together.
+/// So exchanges come in one order on the whole group, and messages of a tensor-parallel group that lies within it; where it
+/// does not, the backward half goes first.
 class WindowPlanner {
  public:
   WindowPlanner(std::vector<StageBlock> blocks, MachineProfile machine)

@@ -5,13 +5,14 @@
 
 #include "base/error.hpp"
 #include "plan/policy/least.hpp"
+#include "plan/policy/together.hpp"
 #include "plan/work_order.hpp"
 #include "workload/shape/quantized.hpp"
 
 namespace spillway {
 namespace {
 
-StageMemory stage_memory(const StepPlan::Setup& s) {
+StageMemory memory_of(const StepPlan::Setup& s) {
   ByteLedger fixed(s.limits.alignment);
   add_static_memory(fixed, s.elements, s.blocks[0].context.shape.bytes_per_element);
   std::vector<Footprint> least;
@@ -19,6 +20,17 @@ StageMemory stage_memory(const StepPlan::Setup& s) {
   // Where the host tier shares the device's memory, offloading frees nothing: nobody gets room there.
   const Bytes host = s.limits.shared_memory ? Bytes(0) : s.limits.host_cap;
   return StageMemory({s.blocks, s.order, fixed.live(), s.limits.cap, host, std::move(least)});
+}
+
+/// Settles which blocks hold what only a tensor-parallel collective could bring back; `least`: the peak if none does.
+StageMemory stage_memory(StepPlan::Setup& s, Bytes& least) {
+  StageMemory memory = memory_of(s);
+  least = memory.forecast();
+  if (s.blocks[0].context.tensor_parallel == 1) return memory;
+  for (hold_all(s.blocks);;) {
+    memory = memory_of(s);
+    if (memory.forecast() <= s.limits.cap || !give_up_next(s.blocks)) return memory;
+  }
 }
 
 int count_micro_batches(std::span<const Task> order) {
@@ -79,7 +91,7 @@ void Books::drop_activations() {
 StepPlan::StepPlan(Setup setup, Policy& policy)
     : setup_(std::move(setup)),
       policy_(&policy),
-      memory_(stage_memory(setup_)),
+      memory_(stage_memory(setup_, least_)),
       history_(setup_.blocks.size()),
       in_force_(static_cast<std::size_t>(count_micro_batches(setup_.order)) * setup_.blocks.size()) {
   for (const StageBlock& b : setup_.blocks) settled_.push_back(settled_at_gate(b.kind, b.context));

@@ -104,6 +104,8 @@ class StepPlan {
   bool decided(int micro_batch, int block) const { return in_force(micro_batch, block).program != nullptr; }
   int micro_batches() const { return static_cast<int>(in_force_.size() / setup_.blocks.size()); }
   const StageMemory& memory() const { return memory_; }
+  /// Peak of an iteration in which everything is given up at the worst load, what the tensor-parallel group holds too.
+  Bytes least() const { return least_; }
   const Policy& policy() const { return *policy_; }
 
  private:
@@ -125,6 +127,7 @@ class StepPlan {
 
   Setup setup_;
   Policy* policy_;
+  Bytes least_;
   StageMemory memory_;
   LoadHistory history_;
   std::int64_t iteration_ = 0;

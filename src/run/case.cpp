@@ -127,9 +127,11 @@ void validate_schedule(const Case& c) {
 /// parallelism).
 void validate_tensor_parallel(const Case& c) {
   const int64_t t = c.grid.tensor_parallel;
-  const auto divides = [t](const char* key, int64_t value) {
-    require_input(value % t == 0, "tensor_parallel = {} does not divide {} = {}; nearest that do: {}", t, key, value,
-                  fmt::join(nearest_divisors(value, t), " or "));
+  int64_t common = 0;  // what divides it divides all
+  std::vector<std::string> undivided;
+  const auto divides = [&](const char* key, int64_t value) {
+    common = std::gcd(common, value);
+    if (value % t != 0) undivided.push_back(fmt::format("{} = {}", key, value));
   };
   divides("num_attention_heads", c.model.num_attention_heads);
   divides("num_key_value_heads", c.model.num_key_value_heads);
@@ -137,6 +139,9 @@ void validate_tensor_parallel(const Case& c) {
   if (c.model.first_k_dense_replace > 0) divides("intermediate_size", c.model.intermediate_size);
   if (c.model.head) divides("vocab_size", c.model.vocab_size);
   divides("sequence_length", c.training.sequence_length);
+  require_input(undivided.empty(),
+                "tensor_parallel = {} does not divide {}; nearest that divide all that it shares and do: {}", t,
+                fmt::join(undivided, ", "), fmt::join(nearest_divisors(common, t), " or "));
 }
 
 void validate_experts(const Case& c) {
@@ -280,12 +285,6 @@ void validate_policies(const ProvisioningOptions& provisioning, std::span<const 
 
 void validate_real_run(const Case& c, const LaunchFacts& facts) {
   validate(c, facts.world);
-  const int64_t plane = int64_t{c.grid.data_parallel} * c.grid.tensor_parallel;
-  require_input(c.grid.tensor_parallel == 1,
-                "tensor_parallel = {}: a run with real data computes with tensor_parallel 1 "
-                "so far; the same {} ranks can run as pipeline_parallel {} x data_parallel {} with expert_parallel {}",
-                c.grid.tensor_parallel, c.grid.pipeline_parallel * plane, c.grid.pipeline_parallel, plane,
-                c.grid.expert_parallel);
   require_input(c.model.bytes_per_element == 4,
                 "bytes_per_element = {}: a run with real data computes in fp32 on the "
                 "host; set model.bytes_per_element = 4",

@@ -114,7 +114,7 @@ struct LaunchFacts {
   int cores_on_this_node = 0;  ///< hardware threads this job may use; 0: not known
 };
 
-/// What a run with real data asks beyond validate(): fp32 elements, tensor_parallel 1, and on the wall clock a core for
+/// What a run with real data asks beyond validate(): fp32 elements, and on the wall clock a core for
 /// every rank unless the case allows sharing. Throws InputError, or EnvironmentError for the
 /// launch.
 void validate_real_run(const Case& c, const LaunchFacts& facts);

@@ -74,6 +74,17 @@ Collectives collectives(const Decision& d) {
   return {d.after.tiles_per_slice, again.bits()};
 }
 
+/// What a tensor-parallel group must agree on: which tensors are computed again together. All but the last are settled
+/// before the gate.
+unsigned long long together_again(const Decision& d) {
+  TensorSet again;
+  for (const Tensor t : {Tensor::qkv, Tensor::mlp_fc1_output, Tensor::logits_gradient, Tensor::mlp_norm_input}) {
+    const Treatment first = t == Tensor::mlp_norm_input ? Treatment::keep : d.before.of(t);
+    if ((first == Treatment::keep ? d.after.of(t) : first) == Treatment::recompute) again.insert(t);
+  }
+  return again.bits();
+}
+
 using Covered = std::set<std::array<std::int64_t, 4>>;  // [rank, iteration, micro-batch, block]
 
 void require_all(const Covered& covered, const ReplayScope& scope, const std::string& file) {
@@ -140,6 +151,8 @@ DecisionTable read_decisions(const std::string& text, const std::string& file, c
   constexpr std::int64_t any = std::int64_t{1} << 62;
   DecisionTable table;
   std::map<std::array<std::int64_t, 5>, Collectives> agreed;  // by [iteration, stage, replica, micro-batch, block]
+  std::map<std::array<std::int64_t, 5>, unsigned long long>
+      together;  // by [iteration, stage, data, micro-batch, block]
   Covered covered;
   std::istringstream lines(text);
   std::string line, first_policy;
@@ -165,6 +178,12 @@ DecisionTable read_decisions(const std::string& text, const std::string& file, c
                     "rank {} does not take part in the same collectives as the ranks of its expert group before it: "
                     "slices and recomputed dispatches must agree (iteration {}, micro-batch {}, block {})",
                     of_rank, iteration, mb, block);
+      const auto again = together.try_emplace({iteration, at.pipeline, at.data, mb, block}, together_again(d)).first;
+      require_input(
+          scope.grid.tensor() == 1 || again->second == together_again(d),
+          "rank {} does not recompute together with the ranks of its tensor-parallel group before it: qkv, "
+          "mlp_norm_input, mlp_fc1_output and logits_gradient must agree (iteration {}, micro-batch {}, block {})",
+          of_rank, iteration, mb, block);
       if (!(d.before.quantize | d.after.quantize).empty()) table.set_quantizes();
       if (of_rank == rank) table.set({iteration, mb, block}, d);
       covered.insert({of_rank, iteration, mb, block});

@@ -36,8 +36,8 @@ struct ReplayScope {
 ReplayScope replay_scope(const Case& c);
 
 /// Decisions of one rank from the lines of a file. Throws InputError, the same on every rank: with the line for what cannot
-/// be read, for tensors and treatments that do not exist, and where members of an expert group would not take part in the
-/// same collectives; and for the first decision that no line has. The last line about a block counts; iterations that are
+/// be read, for tensors and treatments that do not exist, and where members of an expert or tensor-parallel group would not take
+/// part in the same collectives; and for the first decision that no line has. The last line about a block counts; iterations that are
 /// not run may be there.
 DecisionTable read_decisions(const std::string& text, const std::string& file, const ReplayScope& scope, int rank);
 

@@ -15,18 +15,20 @@ namespace {
 namespace ops = device::ops;
 using device::Matrix;
 
-constexpr std::array<ParameterGroup, parameter_group_count> all_groups = {ParameterGroup::dense,
-                                                                          ParameterGroup::expert};
-
-const device::Group& sharers(const Engine& engine, ParameterGroup group) {
-  return group == ParameterGroup::dense ? engine.communicators.dense_gradients : engine.communicators.expert_gradients;
-}
+constexpr std::array<ParameterGroup, parameter_group_count> all_groups = {ParameterGroup::dense, ParameterGroup::expert,
+                                                                          ParameterGroup::plane};
 
 Matrix<float> shard(const Engine& engine, ParameterGroup which, float* buffer, const GroupElements& elements) {
   return {buffer + sharers(engine, which).rank() * elements.shard(), 1, elements.shard()};
 }
 
 }  // namespace
+
+const device::Group& sharers(const Engine& engine, ParameterGroup group) {
+  const device::Communicators& c = engine.communicators;
+  if (group == ParameterGroup::plane) return c.plane_gradients;
+  return group == ParameterGroup::dense ? c.dense_gradients : c.expert_gradients;
+}
 
 bool gradient_buffers_fit(Engine& engine) {
   for (const ParameterGroup which : all_groups) {

@@ -6,7 +6,10 @@
 
 namespace spillway {
 
-/// False when the receive buffer of a reduction exceeds the cap. Collective over both gradient groups; on an
+/// The ranks that share a group's parameters, each its shard of the optimizer state.
+const device::Group& sharers(const Engine& engine, ParameterGroup group);
+
+/// False when the receive buffer of a reduction exceeds the cap. Collective over the gradient groups; on an
 /// out-of-memory rank the others must not enter, so ask `gradient_buffers_fit` everywhere first.
 bool gradient_buffers_fit(Engine& engine);
 

@@ -3,6 +3,7 @@
 #include <mpi.h>
 
 #include <algorithm>
+#include <numeric>
 #include <optional>
 
 #include "run/decision_record.hpp"
@@ -105,15 +106,14 @@ Hindsight search_hindsight(const ProjectionSetting& s, std::int64_t iteration, c
   result.seconds = result.first = best->first;
   OfRanks chosen = best->second;
 
-  // coordinate descent: expert groups share their collectives, so a group changes as a whole
+  // coordinate descent: expert and tensor-parallel groups share their collectives, so the ranks that they link, which
+  // follow each other, change as a whole
+  const int linked = std::lcm(grid.expert(), grid.tensor());
   for (int stage = 0; stage < grid.pipeline(); ++stage)
-    for (int replica = 0; replica < grid.expert_replicas(); ++replica)
+    for (int first = stage * grid.plane(); first < (stage + 1) * grid.plane(); first += linked)
       for (const auto& [alone, other] : candidates) {
         OfRanks trial = chosen;
-        for (int e = 0; e < grid.expert(); ++e) {
-          const auto r = static_cast<std::size_t>(grid.expert_rank(stage, replica, e));
-          trial[r] = other[r];
-        }
+        std::copy_n(other.begin() + first, linked, trial.begin() + first);
         if (trial == chosen) continue;
         ++result.tried;
         const auto seconds = project(s, iteration, trial);

@@ -1,6 +1,15 @@
 #include "run/load_source.hpp"
 
+#include <algorithm>
+
 namespace spillway {
+
+std::vector<TokenRun> tokens_of(const Case& c, const Coordinates& at, int micro_batch) {
+  const std::int64_t size = c.training.micro_batch_size, length = c.training.sequence_length;
+  const std::int64_t tokens = size * length / c.grid.tensor_parallel;
+  return token_runs((std::int64_t{micro_batch} * c.grid.data_parallel + at.data) * size, length, at.tensor * tokens,
+                    tokens);
+}
 
 const GateTable& LoadSource::table(std::int64_t iteration, int rank, const StageBlock& block, int micro_batch) {
   if (iteration != iteration_) tables_.clear();
@@ -9,17 +18,12 @@ const GateTable& LoadSource::table(std::int64_t iteration, int rank, const Stage
   const auto [at, is_new] = tables_.try_emplace({block.layer, micro_batch, here.expert_replica});
   GateTable& t = at->second;
   if (!is_new) return t;
-  const std::int64_t experts = case_.model.num_experts, size = case_.training.micro_batch_size;
-  t = {std::vector<std::int64_t>(static_cast<std::size_t>(grid_.expert() * experts)), grid_.expert(), experts};
-  std::vector<std::int32_t> rows(static_cast<std::size_t>(experts));
+  const RoutingProblem problem = routing_problem(case_);
+  t = {{}, grid_.expert(), problem.num_experts};
   for (int member = 0; member < grid_.expert(); ++member) {
-    const int data = grid_.coordinates(grid_.expert_rank(here.pipeline, here.expert_replica, member)).data;
-    for (std::int64_t j = 0; j < size; ++j) {
-      const std::int64_t sequence = (std::int64_t{micro_batch} * grid_.data() + data) * size + j;
-      routing_.rows_per_expert({iteration, block.layer, sequence}, rows);
-      for (std::int64_t e = 0; e < experts; ++e)
-        t.rows[static_cast<std::size_t>(member * experts + e)] += rows[static_cast<std::size_t>(e)];
-    }
+    const Coordinates there = grid_.coordinates(grid_.expert_rank(here.pipeline, here.expert_replica, member));
+    const auto rows = rows_of(routing_, problem, {iteration, block.layer, 0}, tokens_of(case_, there, micro_batch));
+    t.rows.insert(t.rows.end(), rows.begin(), rows.end());
   }
   return t;
 }

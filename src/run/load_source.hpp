@@ -5,9 +5,14 @@
 
 #include "plan/program/stage.hpp"
 #include "run/case.hpp"
+#include "workload/routing/token_runs.hpp"
 #include "workload/shape/slices.hpp"
 
 namespace spillway {
+
+/// The tokens of a micro-batch that a rank has between matrix products: a tensor-parallel rank has the contiguous share of
+/// its coordinate, T = S / t.
+std::vector<TokenRun> tokens_of(const Case& c, const Coordinates& at, int micro_batch);
 
 /// Rows per expert that every rank sends, for one (iteration, layer, micro-batch); the last iteration's are remembered.
 class LoadSource {

@@ -42,6 +42,16 @@ const device::Group& OperatorRunner::expert_group(const Instruction& instruction
   return instruction.pass == PassKind::forward ? c.expert_forward : c.expert_backward;
 }
 
+const device::Group& OperatorRunner::tensor_group(const Instruction& instruction) const {
+  const device::Communicators& c = engine_.communicators;
+  if (instruction.recompute) return c.tensor_recompute;
+  return instruction.pass == PassKind::forward ? c.tensor_forward : c.tensor_backward;
+}
+
+const OperatorRow& OperatorRunner::row(int block, const Instruction& i) const {
+  return row_of(tables_[i.slice >= 0 || i.op == Op::sum_slices ? 1 : 0][block], i.op);
+}
+
 std::int64_t OperatorRunner::sequence(int micro_batch, std::int64_t position) const {
   const Case& c = setup_.run_case;
   return (std::int64_t{micro_batch} * c.grid.data_parallel + engine_.communicators.here.data) *
@@ -66,9 +76,8 @@ void OperatorRunner::cast(int micro_batch, int block, const Instruction& instruc
 
 void OperatorRunner::run(int micro_batch, int block, const Instruction& instruction, const ExpertRows& rows,
                          Part part) {
-  const OperatorRow& row =
-      row_of(tables_[instruction.slice >= 0 || instruction.op == Op::sum_slices ? 1 : 0][block], instruction.op);
-  const Pass& pass = instruction.pass == PassKind::forward ? row.forward : row.backward;
+  const OperatorRow& of_table = row(block, instruction);
+  const Pass& pass = instruction.pass == PassKind::forward ? of_table.forward : of_table.backward;
   Call call{micro_batch, block, blocks_[block], instruction, Seconds(0), part};
   device::ActivationStore& store = engine_.activations;
   Seconds copied, otherwise;
@@ -84,10 +93,14 @@ void OperatorRunner::run(int micro_batch, int block, const Instruction& instruct
   call.ready = std::max(copied, otherwise);
   timer_.set_copied(copied, otherwise);
   timer_.set_mitigation(instruction.recompute);
-  if (instruction.recompute && row.collective == Collective::none && device::injected(device::Fault::skipped_recompute))
+  if (instruction.recompute && of_table.collective == Collective::none &&
+      device::injected(device::Fault::skipped_recompute))
     return;
 
-  const Seconds end = instruction.pass == PassKind::forward ? forward(call) : backward(call);
+  const bool forwards = instruction.pass == PassKind::forward;
+  const Seconds end = of_table.collective == Collective::tensor_parallel
+                          ? (forwards ? tensor_forward(call) : tensor_backward(call))
+                          : (forwards ? forward(call) : backward(call));
   if (part == Part::begin) return;
   for (const Tensor t : pass.writes) store.set_ready({micro_batch, block, t}, end);
   if (!instruction.recompute) {

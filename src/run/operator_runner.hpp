@@ -76,6 +76,8 @@ class OperatorRunner {
     return call.instruction.slice < 0 ? d.whole : d.slices[static_cast<std::size_t>(call.instruction.slice)];
   }
   const device::Group& expert_group(const Instruction& instruction) const;
+  const device::Group& tensor_group(const Instruction& instruction) const;
+  const OperatorRow& row(int block, const Instruction& instruction) const;
   std::int64_t sequence(int micro_batch, std::int64_t position) const;
 
   Seconds forward(const Call& call);
@@ -88,6 +90,29 @@ class OperatorRunner {
   void ends_forward(const Call& call);
   void ends_backward(const Call& call);
   std::vector<std::int32_t> tokens(int micro_batch) const;
+  // operators_tensor.cpp: what a tensor-parallel group computes together
+  Seconds tensor_forward(const Call& call);
+  Seconds tensor_backward(const Call& call);
+  void drain_tensor(const Call& call);
+  /// Rows of all tokens into gathered_rows.
+  Seconds gather_tokens(const Call& call, Tensor mine);
+  /// Partial sums that go to the ranks of their tokens.
+  struct Sum {
+    Tensor into;
+    std::optional<Tensor> residual = {};  ///< it begins with a copy of this
+    bool adds = false;                    ///< it begins with what is there
+  };
+  Seconds scatter_sums(const Call& call, const Sum& sum, Seconds ready);
+  Seconds collective(const device::Interval& interval);
+  Seconds divided_loss(const Call& call, Seconds ready);
+  Seconds row_product(const Call& call, Tensor x, Parameter weight, const Sum& sum);
+  /// Gradients where this rank has some columns of a matrix.
+  struct ColumnProduct {
+    Tensor x, dy, dx;
+    Parameter weight;
+  };
+  Seconds column_backward(const Call& call, const ColumnProduct& p);
+  Seconds row_backward(const Call& call, Tensor x, Tensor dx, Parameter weight);
   // operators_exchange.cpp
   /// Sends by `send`, unless that has been done, and tells when the rows are there; nothing where only the first part is
   /// asked for.

@@ -5,6 +5,7 @@
 #include "device/ops/elementwise.hpp"
 #include "device/ops/rms_norm.hpp"
 #include "device/ops/swiglu.hpp"
+#include "run/attention_shapes.hpp"
 #include "run/operator_runner.hpp"
 
 namespace spillway {
@@ -12,16 +13,6 @@ namespace {
 
 using device::Transpose;
 namespace ops = device::ops;
-
-ops::AttentionShape attention_shape(const BlockContext& c) {
-  const ModelShape& m = c.shape;
-  return {c.sequences, c.sequence_length, m.num_attention_heads, m.num_key_value_heads, m.head_dim};
-}
-
-ops::RotaryShape rotary_shape(const BlockContext& c) {
-  const ModelShape& m = c.shape;
-  return {c.sequence_length, m.num_attention_heads, m.num_key_value_heads, m.head_dim};
-}
 
 }  // namespace
 

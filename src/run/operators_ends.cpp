@@ -4,6 +4,7 @@
 #include "device/ops/embedding.hpp"
 #include "device/ops/initialize.hpp"
 #include "device/ops/rms_norm.hpp"
+#include "run/load_source.hpp"
 #include "run/operator_runner.hpp"
 #include "workload/routing/tokens.hpp"
 
@@ -34,9 +35,12 @@ void OperatorRunner::ends_forward(const Call& call) {
       break;
     case Op::synthetic_input: {
       const device::Matrix<float> x = t(Tensor::block_output);
-      for (std::int64_t j = 0; j < c.training.micro_batch_size; ++j)
-        ops::initialize_normal(x.slice(j * c.training.sequence_length, c.training.sequence_length),
-                               synthetic_input_key(c.training.seed, iteration_, sequence(call.micro_batch, j)), 1.0, 0);
+      std::int64_t row = 0;
+      for (const TokenRun& run : tokens_of(c, engine_.communicators.here, call.micro_batch)) {
+        ops::initialize_normal(x.slice(row, run.count), synthetic_input_key(c.training.seed, iteration_, run.sequence),
+                               1.0, static_cast<std::uint64_t>(run.first * x.cols));
+        row += run.count;
+      }
       break;
     }
     case Op::final_norm:

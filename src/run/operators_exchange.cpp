@@ -184,6 +184,7 @@ Seconds OperatorRunner::combine_backward(const Call& call) {
 void OperatorRunner::drain(int micro_batch, int block, const Instruction& instruction) {
   const Call call{micro_batch, block, blocks_[block], instruction, Seconds(0)};
   const BlockContext& context = call.where.context;
+  if (row(block, instruction).collective == Collective::tensor_parallel) return drain_tensor(call);
   if (instruction.op == Op::gate) gate(call);
   const bool moves_rows = instruction.op == Op::dispatch || instruction.op == Op::combine;
   if (!moves_rows || context.expert_parallel == 1) return;

@@ -9,6 +9,7 @@
 #include "device/ops/router.hpp"
 #include "device/ops/rows.hpp"
 #include "device/ops/swiglu.hpp"
+#include "run/load_source.hpp"
 #include "run/operator_runner.hpp"
 
 namespace spillway {
@@ -54,13 +55,9 @@ void grouped_gemm_swapped(device::Stream& stream, Matrix<const float> a, std::sp
 }  // namespace
 
 std::vector<std::int32_t> OperatorRunner::imposed_choices(const Call& call) const {
-  const BlockContext& c = call.where.context;
-  const std::int64_t per_sequence = c.sequence_length * c.shape.num_experts_per_tok;
-  std::vector<std::int32_t> choices(c.routed_rows());
-  for (std::int64_t j = 0; j < c.sequences; ++j)
-    setup_.routing.choices({iteration_, call.where.layer, sequence(call.micro_batch, j)},
-                           std::span(choices).subspan(j * per_sequence, per_sequence));
-  return choices;
+  const Case& c = setup_.run_case;
+  return choices_of(setup_.routing, routing_problem(c), {iteration_, call.where.layer, 0},
+                    tokens_of(c, engine_.communicators.here, call.micro_batch));
 }
 
 Seconds OperatorRunner::gate(const Call& call) {
@@ -89,15 +86,9 @@ Seconds OperatorRunner::gate(const Call& call) {
 
   // 3. what is known without messages must agree with what they say: check the next member's row
   const int next = (group.rank() + 1) % group.size();
-  const int next_data = engine_.grid.coordinates(group.world_ranks()[next]).data;
-  std::vector<std::int32_t> rows(experts);
-  std::vector<std::int64_t> expected(experts, 0);
-  for (std::int64_t j = 0; j < context.sequences; ++j) {
-    const std::int64_t shift =
-        (next_data - engine_.communicators.here.data) * setup_.run_case.training.micro_batch_size;
-    setup_.routing.rows_per_expert({iteration_, call.where.layer, sequence(call.micro_batch, j) + shift}, rows);
-    for (std::int64_t e = 0; e < experts; ++e) expected[e] += rows[e];
-  }
+  const Case& c = setup_.run_case;
+  const auto expected = rows_of(setup_.routing, routing_problem(c), {iteration_, call.where.layer, 0},
+                                tokens_of(c, engine_.grid.coordinates(group.world_ranks()[next]), call.micro_batch));
   ensure(std::equal(expected.begin(), expected.end(), d.table.rows.begin() + next * experts),
          "gate table: rows per expert of rank {} differ from the workload's (iteration {}, layer {}, micro-batch {})",
          group.world_ranks()[next], iteration_, call.where.layer, call.micro_batch);

@@ -26,7 +26,7 @@ std::vector<float> copy_out(const float* data, std::int64_t elements) { return {
 }  // namespace
 
 ParameterStore::ParameterStore(device::Arena& arena, std::span<const StageBlock> blocks, const Grid& grid)
-    : blocks_(blocks.begin(), blocks.end()) {
+    : blocks_(blocks.begin(), blocks.end()), grid_(grid) {
   const RankElements elements = rank_elements(blocks, grid);
   std::array<std::int64_t, parameter_group_count> offset{};
   for (int b = 0; b < static_cast<int>(blocks.size()); ++b)
@@ -52,6 +52,12 @@ device::Matrix<float> ParameterStore::view(int block, Parameter parameter, float
   return {groups_[static_cast<int>(place.shape.group)].*buffer + place.offset, place.shape.rows, place.shape.cols};
 }
 
+std::int64_t ParameterStore::whole_index(const ParameterShape& shape, const Grid& grid, const Coordinates& here,
+                                         std::int64_t i) {
+  if (shape.group == ParameterGroup::expert) return spillway::whole_index(shape, here.expert, grid.expert(), i);
+  return spillway::whole_index(shape, here.tensor, grid.tensor(), i);
+}
+
 void ParameterStore::initialize(std::uint64_t seed, const Coordinates& here) {
   for (const GroupBuffers& group : groups_) {
     std::fill_n(group.values, group.elements.padded(), 0.0f);
@@ -67,9 +73,15 @@ void ParameterStore::initialize(std::uint64_t seed, const Coordinates& here) {
       continue;
     }
     const auto layer = static_cast<std::uint64_t>(blocks_[block].layer) + 1;
-    const std::int64_t first = place.shape.group == ParameterGroup::expert ? here.expert * values.size() : 0;
-    device::ops::initialize_normal(values, mix(seed, static_cast<std::uint64_t>(parameter), layer),
-                                   place.shape.standard_deviation, static_cast<std::uint64_t>(first));
+    const std::uint64_t random_key = mix(seed, static_cast<std::uint64_t>(parameter), layer);
+    const bool in_bands = place.shape.division == Division::columns && grid_.tensor() > 1;
+    const std::vector<std::int64_t> all{values.size()}, &runs = in_bands ? place.shape.bands : all;
+    for (std::int64_t at = 0; at < values.size();)
+      for (const std::int64_t run : runs) {
+        const auto first = static_cast<std::uint64_t>(whole_index(place.shape, grid_, here, at));
+        device::ops::initialize_normal({values.data + at, 1, run}, random_key, place.shape.standard_deviation, first);
+        at += run;
+      }
   }
 }
 

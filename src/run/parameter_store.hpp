@@ -1,5 +1,5 @@
 #pragma once
-// The parameters of one rank in two flat groups (dense, expert): values, gradients and sharded Adam state in the arena.
+// The parameters of one rank in flat groups (dense, expert, plane): values, gradients and sharded Adam state in the arena.
 #include <array>
 #include <cstdint>
 #include <map>
@@ -53,6 +53,10 @@ class ParameterStore {
   /// By (block, parameter).
   const std::map<std::pair<int, Parameter>, Place>& places() const { return places_; }
 
+  /// Index in the whole matrix of the layer of element i of this rank's part.
+  static std::int64_t whole_index(const ParameterShape& shape, const Grid& grid, const Coordinates& here,
+                                  std::int64_t i);
+
   /// Initial values: a function of (seed, parameter, layer, global element index); moments zero.
   void initialize(std::uint64_t seed, const Coordinates& here);
   void save(Snapshot& snapshot) const;
@@ -64,6 +68,7 @@ class ParameterStore {
   std::array<GroupBuffers, parameter_group_count> groups_;
   std::map<std::pair<int, Parameter>, Place> places_;
   std::vector<StageBlock> blocks_;
+  Grid grid_;
 };
 
 }  // namespace spillway

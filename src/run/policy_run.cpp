@@ -77,7 +77,7 @@ StepPlan::Setup step_setup(const Case& c, const Schedule& schedule, int stage, d
 Bytes least_cap(const Case& c, const StepPlan& plan) {
   ByteLedger fixed(c.memory.alignment);
   add_static_memory(fixed, plan.elements(), c.model.bytes_per_element);
-  Bytes need = plan.memory().forecast();
+  Bytes need = plan.least();
   for (const GroupElements& group : plan.elements())
     need = std::max(need, fixed.live() + round_up(reduction_buffer(group), c.memory.alignment));
   return need;

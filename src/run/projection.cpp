@@ -21,6 +21,12 @@ Around around(const Instruction& i, const BlockContext& c) {
   return forward ? Around{reorders, sliced} : Around{sliced, reorders};
 }
 
+Meeting::Kind gradient_kind(int parameter_group) {
+  using Kind = Meeting::Kind;
+  constexpr Kind kinds[] = {Kind::dense_gradients, Kind::expert_gradients, Kind::plane_gradients};
+  return kinds[parameter_group];
+}
+
 }  // namespace
 
 Projection::Projection(Setup setup, const PolicyOf& policy_of)
@@ -119,6 +125,18 @@ RankProcess Projection::process(Rank& r, std::int64_t iteration) {
       }
       end = arrival;
       if (a.after) end = r.compute(end, {{}, work.bytes_after_message});
+    } else if (row.collective == Collective::tensor_parallel) {
+      if (work.gathered.value > 0) {
+        co_yield Meeting{Kind::tensor_exchange, r.clock.network_start(end), work.gathered};
+        end = r.interval.end;
+        r.timer.waits_for(LaneTimer::Waits::collective);
+      }
+      end = r.compute(end, {work.flops, work.bytes});
+      if (work.received.value > 0) {
+        co_yield Meeting{Kind::tensor_exchange, r.clock.network_start(end), work.received};
+        r.timer.waits_for(LaneTimer::Waits::collective);
+        end = r.compute(r.interval.end, {{}, work.bytes_after_message});
+      }
     } else {
       end = r.compute(ready, {work.flops, work.bytes + work.bytes_after_message});
     }
@@ -130,7 +148,7 @@ RankProcess Projection::process(Rank& r, std::int64_t iteration) {
   r.timer.set_mitigation(false);
   for (int g = 0; g < static_cast<int>(parameter_group_count); ++g) {
     const GroupElements& group = r.plan.elements()[static_cast<std::size_t>(g)];
-    const Kind kind = g == 0 ? Kind::dense_gradients : Kind::expert_gradients;
+    const Kind kind = gradient_kind(g);
     const std::int64_t length = group.shard(), sharers = group.shards;
     if (sharers == 1 || length == 0) continue;
     Seconds ready = r.clock.compute_lane();
@@ -144,7 +162,7 @@ RankProcess Projection::process(Rank& r, std::int64_t iteration) {
   }
   for (int g = 0; g < static_cast<int>(parameter_group_count); ++g) {
     const GroupElements& group = r.plan.elements()[static_cast<std::size_t>(g)];
-    const Kind kind = g == 0 ? Kind::dense_gradients : Kind::expert_gradients;
+    const Kind kind = gradient_kind(g);
     const std::int64_t length = group.shard(), sharers = group.shards;
     if (length == 0) continue;
     Seconds ready = r.compute(Seconds(0), {{}, Bytes(7 * 4 * length)});
@@ -168,6 +186,12 @@ std::vector<int> Projection::members(const Rank& r, Meeting::Kind kind) const {
     case Meeting::Kind::gate:
     case Meeting::Kind::expert_exchange:
       for (int e = 0; e < grid_.expert(); ++e) list.push_back(grid_.expert_rank(at.pipeline, at.expert_replica, e));
+      break;
+    case Meeting::Kind::tensor_exchange:
+      for (int t = 0; t < grid_.tensor(); ++t) list.push_back(grid_.rank(at.pipeline, at.data, t));
+      break;
+    case Meeting::Kind::plane_gradients:
+      for (int i = 0; i < grid_.plane(); ++i) list.push_back(at.pipeline * grid_.plane() + i);
       break;
     case Meeting::Kind::dense_gradients:
       for (int d = 0; d < grid_.data(); ++d) list.push_back(grid_.rank(at.pipeline, d, at.tensor));

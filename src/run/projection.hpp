@@ -24,7 +24,15 @@ struct ProjectedIteration {
 
 /// Takes part in a collective or waits for a message: everything a rank cannot do alone.
 struct Meeting {
-  enum class Kind : unsigned char { gate, expert_exchange, dense_gradients, expert_gradients, message } kind{};
+  enum class Kind : unsigned char {
+    gate,
+    expert_exchange,
+    tensor_exchange,
+    dense_gradients,
+    expert_gradients,
+    plane_gradients,
+    message
+  } kind{};
   Seconds start;   ///< when this rank could begin
   Bytes received;  ///< by this rank
   // of a message

@@ -8,6 +8,7 @@
 
 #include "base/error.hpp"
 #include "device/fault.hpp"
+#include "run/gradient_step.hpp"
 #include "run/policy_run.hpp"
 #include "run/reference_model.hpp"
 #include "workload/routing/bursts.hpp"
@@ -26,16 +27,19 @@ ModelShape tiny_shape(const ModelShape& full, const GridOptions& grid, int chunk
   ModelShape tiny = full;
   tiny.hidden_size = 16;
   tiny.moe_intermediate_size = 8;
-  tiny.intermediate_size = full.first_k_dense_replace > 0 ? 12 : 0;
-  tiny.shared_expert_intermediate_size = full.shared_expert_intermediate_size > 0 ? 8 : 0;
+  const std::int64_t t = grid.tensor_parallel;
+  const auto shared = [t](std::int64_t size) { return (size + t - 1) / t * t; };  // by the tensor-parallel group
+  tiny.intermediate_size = full.first_k_dense_replace > 0 ? shared(12) : 0;
+  tiny.shared_expert_intermediate_size = full.shared_expert_intermediate_size > 0 ? shared(8) : 0;
   tiny.num_hidden_layers = std::max(2, grid.pipeline_parallel * chunks);
   tiny.first_k_dense_replace = std::min<std::int64_t>(full.first_k_dense_replace, 1);
   tiny.num_experts_per_tok = std::min<std::int64_t>(2, full.num_experts_per_tok);
   tiny.num_experts = std::max<std::int64_t>(2 * grid.expert_parallel, 4);
-  tiny.num_attention_heads = 4;
-  tiny.num_key_value_heads = full.num_key_value_heads < full.num_attention_heads ? 2 : 4;
+  const bool grouped = full.num_key_value_heads < full.num_attention_heads;
+  tiny.num_key_value_heads = shared(grouped ? 2 : 4);
+  tiny.num_attention_heads = (grouped ? 2 : 1) * tiny.num_key_value_heads;
   tiny.head_dim = 4;
-  tiny.vocab_size = 32;
+  tiny.vocab_size = shared(32);
   return tiny;
 }
 
@@ -47,7 +51,8 @@ Case tiny_case(const Case& full) {
   tiny.layers_per_virtual_stage = 0;
   tiny.layers_per_stage.clear();
   tiny.model = tiny_shape(full.model, full.grid, chunks_of_stages(full));
-  tiny.training = {.sequence_length = 32,
+  const std::int64_t t = full.grid.tensor_parallel;
+  tiny.training = {.sequence_length = (32 + t - 1) / t * t,
                    .micro_batch_size = 1,
                    .micro_batches = std::min<std::int64_t>(full.training.micro_batches, 4),
                    .iterations = iterations,
@@ -184,17 +189,15 @@ std::string compare_gradients(PolicyRunner& run, const Reference& reference) {
   for (const auto& [key, place] : engine.parameters.places()) {
     const auto [block, id] = key;
     const GroupBuffers& group = engine.parameters.group(place.shape.group);
-    const bool expert = place.shape.group == ParameterGroup::expert;
-    const device::Communicators& comm = engine.communicators;
-    const std::int64_t shard = group.elements.shard();
-    const std::int64_t first = (expert ? comm.expert_gradients.rank() : comm.dense_gradients.rank()) * shard;
+    const std::int64_t shard = group.elements.shard(), first = sharers(engine, place.shape.group).rank() * shard;
     const std::vector<double>& expected = reference.gradients.at({run.blocks()[block].layer, id});
-    const std::int64_t shift = expert ? comm.here.expert * place.shape.size() : 0;
     double scale = 0, worst = 0;
     for (const double g : expected) scale = std::max(scale, std::abs(g));
     for (std::int64_t i = std::max(place.offset, first); i < std::min(place.offset + place.shape.size(), first + shard);
          ++i) {
-      const double difference = std::abs(group.gradients[i] - expected[shift + i - place.offset]);
+      const std::int64_t at =
+          ParameterStore::whole_index(place.shape, engine.grid, engine.communicators.here, i - place.offset);
+      const double difference = std::abs(group.gradients[i] - expected[at]);
       worst = std::isfinite(difference) ? std::max(worst, difference) : INFINITY;
     }
     if (worst > gradient_tolerance * scale + 1e-9)
@@ -207,10 +210,9 @@ std::string compare_gradients(PolicyRunner& run, const Reference& reference) {
 std::vector<float> my_gradients(PolicyRunner& run) {
   Engine& engine = run.engine();
   std::vector<float> all;
-  for (const auto& [which, rank] : {std::pair(ParameterGroup::dense, engine.communicators.dense_gradients.rank()),
-                                    std::pair(ParameterGroup::expert, engine.communicators.expert_gradients.rank())}) {
+  for (const ParameterGroup which : {ParameterGroup::dense, ParameterGroup::expert, ParameterGroup::plane}) {
     const GroupBuffers& group = engine.parameters.group(which);
-    const float* shard = group.gradients + rank * group.elements.shard();
+    const float* shard = group.gradients + sharers(engine, which).rank() * group.elements.shard();
     all.insert(all.end(), shard, shard + group.elements.shard());
   }
   return all;

@@ -72,9 +72,13 @@ TEST_P(Restarts, LeaveTheGradientsOfAnUndisturbedRun) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks2, Restarts, testing::Values(Variant{"one_stage", {1, 2, 2}, {}}), name_of);
+INSTANTIATE_TEST_SUITE_P(Ranks2, Restarts,
+                         testing::Values(Variant{"one_stage", {1, 2, 2}, {}},
+                                         Variant{"two_tensor_ranks", {1, 1, 2, 2}, {}}),
+                         name_of);
 INSTANTIATE_TEST_SUITE_P(Ranks4, Restarts,
                          testing::Values(Variant{"two_stages", {2, 2, 2}, {}}, Variant{"one_stage", {1, 4, 4}, {}},
+                                         Variant{"two_tensor_ranks", {2, 1, 2, 2}, {}},
                                          Variant{"weights_at_combine", {2, 2, 2}, {"model.inventory=with_combine"}}),
                          name_of);
 
@@ -129,9 +133,13 @@ TEST_P(Clocks, ChargeAProductThatIsExecutedTwice) {
 INSTANTIATE_TEST_SUITE_P(Ranks2, Clocks, testing::Values(Variant{"two_stages", {2, 1, 1}, {}}), name_of);
 INSTANTIATE_TEST_SUITE_P(Ranks4, Clocks,
                          testing::Values(Variant{"two_stages", {2, 2, 2}, {}},
-                                         Variant{"expert_replicas", {1, 4, 2}, {}}),
+                                         Variant{"expert_replicas", {1, 4, 2}, {}},
+                                         Variant{"two_tensor_ranks", {2, 1, 2, 2}, {}}),
                          name_of);
-INSTANTIATE_TEST_SUITE_P(Ranks8, Clocks, testing::Values(Variant{"four_stages", {4, 2, 2}, {}}), name_of);
+INSTANTIATE_TEST_SUITE_P(Ranks8, Clocks,
+                         testing::Values(Variant{"four_stages", {4, 2, 2}, {}},
+                                         Variant{"two_stages_of_two_tensor_ranks", {2, 2, 4, 2}, {}}),
+                         name_of);
 
 }  // namespace
 }  // namespace spillway::test

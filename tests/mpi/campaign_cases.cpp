@@ -52,15 +52,26 @@ class Settings {
 };
 
 struct Sizes {
-  std::int64_t pipeline, data, expert, micro_batches, micro_batch_size, experts, top_k;
+  std::int64_t pipeline, data, tensor, expert, micro_batches, micro_batch_size, experts, top_k;
+  /// The next multiple of tensor.
+  std::int64_t shared(std::int64_t size) const { return (size + tensor - 1) / tensor * tensor; }
 };
 
-Sizes draw_layout(Dimensions& d, int ranks) {
+/// Every second case divides the tokens of a data-parallel rank, where there are ranks to do so.
+std::int64_t draw_tensor_parallel(int ranks, std::int64_t index, std::int64_t plane) {
+  const auto list = divisors(std::gcd(plane, std::int64_t{4}));  // 1 first
+  if (index % 2 == 1 || list.size() == 1) return 1;
+  return list[1 + static_cast<std::size_t>(Draw(2, ranks, index).below(std::ssize(list) - 1))];
+}
+
+Sizes draw_layout(Dimensions& d, int ranks, std::int64_t index) {
   Sizes s{};
   s.pipeline = d.of(divisors(ranks));
-  s.data = ranks / s.pipeline;
-  auto expert_ranks = divisors(s.data);
-  if (s.data > 1) expert_ranks.push_back(s.data);  // exchanges are what most can go wrong with
+  const std::int64_t plane = ranks / s.pipeline;
+  s.tensor = draw_tensor_parallel(ranks, index, plane);
+  s.data = plane / s.tensor;
+  auto expert_ranks = divisors(plane);
+  if (plane > 1) expert_ranks.push_back(plane);  // exchanges are what most can go wrong with
   s.expert = d.of(expert_ranks);
   s.micro_batches =
       d.of({1, std::max<std::int64_t>(1, s.pipeline - 1), s.pipeline, s.pipeline + 1, 2 * s.pipeline + 1});
@@ -73,6 +84,7 @@ Sizes draw_layout(Dimensions& d, int ranks) {
 void add_layout(Settings& to, const Sizes& s) {
   to.set("parallel.pipeline_parallel", s.pipeline);
   to.set("parallel.data_parallel", s.data);
+  to.set("parallel.tensor_parallel", s.tensor);
   to.set("parallel.expert_parallel", s.expert);
   to.set("training.micro_batches", s.micro_batches);
   to.set("training.micro_batch_size", s.micro_batch_size);
@@ -81,16 +93,16 @@ void add_layout(Settings& to, const Sizes& s) {
 /// Long sequences give an expert more than one tile of rows; they come with the narrowest shapes.
 void add_shape(Settings& to, Dimensions& d, const Sizes& s) {
   const std::int64_t sequence = d.of({16, 5, 330, 24, 40, 1, 16, 33});
-  to.set("training.sequence_length", sequence);
+  to.set("training.sequence_length", s.shared(sequence));
   to.set("model.hidden_size", sequence > 100 ? 8 : d.of({16, 10, 24}));
   to.set("model.moe_intermediate_size", d.of({8, 3, 12}));
   to.set("model.num_experts", s.experts);
   to.set("model.num_experts_per_tok", s.top_k);
   const std::int64_t heads = sequence > 100 ? 2 : d.of({4, 1, 2});
-  to.set("model.num_attention_heads", heads);
-  to.set("model.num_key_value_heads", d.of(divisors(heads)));
+  to.set("model.num_attention_heads", heads * s.tensor);
+  to.set("model.num_key_value_heads", d.of(divisors(heads)) * s.tensor);
   to.set("model.head_dim", d.of({4, 2, 6}));
-  to.set("model.shared_expert_intermediate_size", d.of({8, 0, 5}));
+  to.set("model.shared_expert_intermediate_size", s.shared(d.of({8, 0, 5})));
   const std::string schedule = d.of({"1f1b", "dual_batch", "1f1b", "dual_batch", "gpipe"});
   const std::int64_t chunks = schedule == "gpipe" ? 1 : d.of({1, 2, 1, 3});
   const std::int64_t layers = s.pipeline * chunks + d.of({0, 1, 2, 3});
@@ -98,8 +110,8 @@ void add_shape(Settings& to, Dimensions& d, const Sizes& s) {
   to.set("parallel.virtual_stages", chunks);
   to.set("model.num_hidden_layers", layers);
   to.set("model.first_k_dense_replace", std::min(layers - 1, d.of({0, 1, 2})));
-  to.set("model.intermediate_size", d.of({24, 7}));
-  to.set("model.vocab_size", d.of({32, 17}));
+  to.set("model.intermediate_size", s.shared(d.of({24, 7})));
+  to.set("model.vocab_size", s.shared(d.of({32, 17})));
   to.set("model.head", d.of({"true", "false", "true"}));
   to.set("model.inventory", d.of({"lean", "with_combine", "default"}));
 }
@@ -158,7 +170,7 @@ Bytes least_cap_of(const Trial& trial) {
 
 RandomCase random_case(int ranks, std::int64_t index) {
   Dimensions d(ranks, index);
-  const Sizes sizes = draw_layout(d, ranks);
+  const Sizes sizes = draw_layout(d, ranks, index);
   Settings settings;
   add_layout(settings, sizes);
   add_shape(settings, d, sizes);

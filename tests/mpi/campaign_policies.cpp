@@ -2,6 +2,7 @@
 
 #include "plan/policy/conflicts.hpp"
 #include "plan/policy/group_choice.hpp"
+#include "plan/policy/together.hpp"
 #include "run/decision_record.hpp"
 
 namespace spillway::test {
@@ -12,7 +13,7 @@ constexpr Bytes no_cap{std::int64_t{1} << 60};
 Decider decider(const Case& c, int rank) {
   const Grid grid(c.grid);
   const Coordinates at = grid.coordinates(rank);
-  return {rank, at.pipeline * grid.expert_replicas() + at.expert_replica};
+  return {rank, at.pipeline * grid.expert_replicas() + at.expert_replica, at.pipeline * grid.data() + at.data};
 }
 
 /// Texts of all ranks one after the other, on rank 0.
@@ -31,21 +32,26 @@ std::string collect(const std::string& mine) {
 Mitigations RandomPolicy::decide(const Situation& s) {
   if (s.block.kind != BlockKind::moe && s.block.kind != BlockKind::dense) return Mitigations::keep_all();
   Mitigations m = local(s);
+  Draw together(options_.seed, 3, who_.tensor_group, s.iteration, s.block.layer, s.micro_batch);
+  draw_for_all(together, tensor_parallel_tensors(s.block), m);
   if (s.block.kind != BlockKind::moe) return m;
   Draw group(options_.seed, 2, who_.group, s.iteration, s.block.layer, s.micro_batch);
-  const TensorSet shared = collective_tensors(s.block.context);
-  for (std::size_t i = 0; i < tensor_count; ++i) {
-    const auto t = static_cast<Tensor>(i);
-    if (!shared.contains(t)) continue;
-    const bool again = group.chance(0.5) || !options_.keeps;
-    if (again != (m.of(t) == Treatment::recompute)) m.set(t, again ? Treatment::recompute : Treatment::keep);
-  }
+  draw_for_all(group, collective_tensors(s.block.context), m);
   if (s.table != nullptr && group.chance(options_.slices)) {
     std::int64_t most = 1;
     for (std::int64_t member = 0; member < s.table->members; ++member) most = std::max(most, tiles(*s.table, member));
     m.tiles_per_slice = 1 + group.below(most);
   }
   return m;
+}
+
+void RandomPolicy::draw_for_all(Draw& group, const TensorSet& shared, Mitigations& m) const {
+  for (std::size_t i = 0; i < tensor_count; ++i) {
+    const auto t = static_cast<Tensor>(i);
+    if (!shared.contains(t)) continue;
+    const bool again = group.chance(0.5) || !options_.keeps;
+    if (again != (m.of(t) == Treatment::recompute)) m.set(t, again ? Treatment::recompute : Treatment::keep);
+  }
 }
 
 Mitigations RandomPolicy::local(const Situation& s) const {

@@ -9,13 +9,14 @@
 
 namespace spillway::test {
 
-/// Who decides: a rank of the job and the expert group it belongs to.
+/// Who decides: a rank of the job, and the expert and tensor-parallel groups it belongs to.
 struct Decider {
-  int rank = 0, group = 0;
+  int rank = 0, group = 0, tensor_group = 0;
 };
 
 /// Every saved tensor kept, recomputed or offloaded as its rank alone draws it, for each (iteration, layer, micro-batch)
-/// and side of the gate; what adds or drops a collective, dispatching again and slices, as its expert group draws it.
+/// and side of the gate; what adds or drops a collective as its group draws it: dispatching again
+/// and slices the expert group, what a tensor-parallel collective brings back that group.
 class RandomPolicy final : public Policy {
  public:
   struct Options {
@@ -30,6 +31,8 @@ class RandomPolicy final : public Policy {
 
  private:
   Mitigations local(const Situation& s) const;
+  /// Recomputes the shared tensors or not, as their group draws.
+  void draw_for_all(Draw& group, const TensorSet& shared, Mitigations& m) const;
 
   Options options_;
   Decider who_;

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "run/experiment.hpp"
+#include "run/gradient_step.hpp"
 #include "run/reference_model.hpp"
 #include "support.hpp"
 #include "workload/routing/tokens.hpp"
@@ -20,8 +21,10 @@ struct Expected {
 };
 
 std::vector<std::string> workload() {
-  return {"training.iterations=3",         "training.adam_epsilon=1e-3",      "model.num_experts=8",
-          "routing.reference_ranks=4",     "routing.reference_sequences=4",   "routing.peak=1.8",
+  return {"training.iterations=3",         "training.adam_epsilon=1e-3",
+          "model.num_experts=8",           "model.num_attention_heads=8",
+          "model.num_key_value_heads=4",   "routing.reference_ranks=4",
+          "routing.reference_sequences=4", "routing.peak=1.8",
           "routing.burst_fraction=0.3333", "provisioning.policies=[\"keep\"]"};
 }
 
@@ -91,20 +94,20 @@ TEST_P(Layouts, FindTheLossesAndGradientsOfTheSerialReference) {
         << "iteration " << i;
 
   // This rank's shard of every parameter's gradient.
-  const device::Communicators& comm = runner.engine().communicators;
   for (const auto& [key, place] : runner.engine().parameters.places()) {
-    const bool expert = place.shape.group == ParameterGroup::expert;
     const GroupBuffers& group = runner.engine().parameters.group(place.shape.group);
     const std::int64_t shard = group.elements.shard();
-    const std::int64_t first = (expert ? comm.expert_gradients : comm.dense_gradients).rank() * shard;
-    const std::int64_t shift = expert ? comm.here.expert * place.shape.size() : 0;
+    const std::int64_t first = sharers(runner.engine(), place.shape.group).rank() * shard;
+    const auto in_layer = [&](std::int64_t i) {
+      return ParameterStore::whole_index(place.shape, runner.engine().grid, runner.engine().communicators.here, i);
+    };
     const int layer = runner.blocks()[key.first].layer;
     const auto reference = expected().model->gradient(key.second, layer);
     double scale = 0, worst = 0;
     for (const double g : reference) scale = std::max(scale, std::abs(g));
     for (std::int64_t i = std::max(place.offset, first); i < std::min(place.offset + place.shape.size(), first + shard);
          ++i)
-      worst = std::max(worst, std::abs(group.gradients[i] - reference[shift + i - place.offset]));
+      worst = std::max(worst, std::abs(group.gradients[i] - reference[in_layer(i - place.offset)]));
     EXPECT_GT(scale, 0) << name(key.second) << ", layer " << layer;
     EXPECT_LE(worst, gradient_tolerance * scale)
         << name(key.second) << ", layer " << layer << ", rank " << session().rank();
@@ -118,18 +121,31 @@ INSTANTIATE_TEST_SUITE_P(Ranks1, Layouts,
                          name_of);
 INSTANTIATE_TEST_SUITE_P(Ranks2, Layouts,
                          testing::Values(Variant{"two_stages", {2, 1, 1}, 2}, Variant{"two_expert_ranks", {1, 2, 2}, 1},
-                                         Variant{"two_replicas", {1, 2, 1}, 8}),
+                                         Variant{"two_replicas", {1, 2, 1}, 8},
+                                         Variant{"two_tensor_ranks", {1, 1, 1, 2}, 2},
+                                         Variant{"two_tensor_ranks_exchange", {1, 1, 2, 2}, 1}),
                          name_of);
 INSTANTIATE_TEST_SUITE_P(Ranks4, Layouts,
                          testing::Values(Variant{"two_stages_two_expert_ranks", {2, 2, 2}, 1},
                                          Variant{"four_expert_ranks", {1, 4, 4}, 2},
                                          Variant{"two_groups_of_two", {1, 4, 2}, 4},
-                                         Variant{"four_stages", {4, 1, 1}, 1}),
+                                         Variant{"four_stages", {4, 1, 1}, 1},
+                                         Variant{"four_tensor_ranks", {1, 1, 2, 4}, 1},
+                                         Variant{"two_stages_two_tensor_ranks", {2, 1, 2, 2}, 2},
+                                         Variant{"expert_ranks_over_data_and_tensor", {1, 2, 4, 2}, 1}),
                          name_of);
 INSTANTIATE_TEST_SUITE_P(Ranks8, Layouts,
                          testing::Values(Variant{"two_stages_four_expert_ranks", {2, 4, 4}, 1},
                                          Variant{"two_stages_two_groups", {2, 4, 2}, 2},
-                                         Variant{"eight_expert_ranks", {1, 8, 8}, 2}),
+                                         Variant{"eight_expert_ranks", {1, 8, 8}, 2},
+                                         Variant{"two_stages_two_tensor_four_expert_ranks", {2, 2, 4, 2}, 1},
+                                         Variant{"four_tensor_two_groups_of_two", {1, 2, 2, 4}, 2},
+                                         Variant{"two_stages_four_tensor_ranks", {2, 1, 4, 4}, 1}),
+                         name_of);
+
+INSTANTIATE_TEST_SUITE_P(Ranks16, Layouts,
+                         testing::Values(Variant{"two_stages_two_tensor_four_expert_ranks", {2, 4, 4, 2}, 1},
+                                         Variant{"two_stages_four_tensor_eight_expert_ranks", {2, 2, 8, 4}, 2}),
                          name_of);
 
 }  // namespace

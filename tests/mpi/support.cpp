@@ -5,6 +5,9 @@
 
 #include "base/random.hpp"
 
+#include "run/gradient_step.hpp"
+#include "run/load_source.hpp"
+
 namespace spillway::test {
 
 Case tiny_case(std::vector<std::string> settings) {
@@ -15,6 +18,7 @@ std::vector<std::string> settings_of(Layout layout, int sequences, int micro_bat
   return {fmt::format("parallel.pipeline_parallel={}", layout.pipeline),
           fmt::format("parallel.data_parallel={}", layout.data),
           fmt::format("parallel.expert_parallel={}", layout.expert),
+          fmt::format("parallel.tensor_parallel={}", layout.tensor),
           fmt::format("training.micro_batch_size={}", micro_batch_size),
           fmt::format("training.micro_batches={}", sequences / (layout.data * micro_batch_size))};
 }
@@ -43,16 +47,13 @@ ExpertRows Trial::rows(int rank, std::int64_t iteration, int micro_batch, const 
   if (block.kind != BlockKind::moe) return {};
   const Grid grid(case_.grid);
   const Coordinates here = grid.coordinates(rank);
-  const std::int64_t local = case_.model.num_experts / grid.expert(), size = case_.training.micro_batch_size;
-  std::vector<std::int32_t> of_sequence(case_.model.num_experts);
+  const std::int64_t local = case_.model.num_experts / grid.expert();
   std::vector<std::int64_t> received(local, 0);
   for (int member = 0; member < grid.expert(); ++member) {
-    const int data = grid.coordinates(grid.expert_rank(here.pipeline, here.expert_replica, member)).data;
-    for (std::int64_t j = 0; j < size; ++j) {
-      const std::int64_t sequence = (std::int64_t{micro_batch} * grid.data() + data) * size + j;
-      routing_->rows_per_expert({iteration, block.layer, sequence}, of_sequence);
-      for (std::int64_t e = 0; e < local; ++e) received[e] += of_sequence[here.expert * local + e];
-    }
+    const Coordinates there = grid.coordinates(grid.expert_rank(here.pipeline, here.expert_replica, member));
+    const auto sent =
+        rows_of(*routing_, routing_problem(case_), {iteration, block.layer, 0}, tokens_of(case_, there, micro_batch));
+    for (std::int64_t e = 0; e < local; ++e) received[e] += sent[here.expert * local + e];
   }
   ExpertRows result;
   for (const std::int64_t n : received) {
@@ -83,16 +84,17 @@ std::uint64_t gradient_fingerprint(PolicyRunner& runner) {
   const device::Communicators& comm = runner.engine().communicators;
   std::uint64_t sum = 0;
   for (const auto& [key, place] : runner.engine().parameters.places()) {
-    const bool expert = place.shape.group == ParameterGroup::expert;
     const GroupBuffers& group = runner.engine().parameters.group(place.shape.group);
     const std::int64_t shard = group.elements.shard();
-    const std::int64_t first = (expert ? comm.expert_gradients : comm.dense_gradients).rank() * shard;
-    const std::int64_t shift = expert ? comm.here.expert * place.shape.size() : 0;
+    const std::int64_t first = sharers(runner.engine(), place.shape.group).rank() * shard;
+    const auto in_layer = [&, &shape = place.shape](std::int64_t i) {
+      return static_cast<std::uint64_t>(ParameterStore::whole_index(shape, runner.engine().grid, comm.here, i));
+    };
     for (std::int64_t i = std::max(place.offset, first); i < std::min(place.offset + place.shape.size(), first + shard);
          ++i)
       sum += mix(std::bit_cast<std::uint32_t>(group.gradients[i]), static_cast<std::uint64_t>(key.second),
                  static_cast<std::uint64_t>(runner.blocks()[static_cast<std::size_t>(key.first)].layer + 1),
-                 static_cast<std::uint64_t>(shift + i - place.offset));
+                 in_layer(i - place.offset));
   }
   MPI_Allreduce(MPI_IN_PLACE, &sum, 1, MPI_UINT64_T, MPI_SUM, comm.world.comm());
   return sum;

@@ -19,8 +19,8 @@ const Session& session();
 Case tiny_case(std::vector<std::string> settings);
 
 struct Layout {
-  int pipeline, data, expert;
-  int ranks() const { return pipeline * data; }
+  int pipeline, data, expert, tensor = 1;
+  int ranks() const { return pipeline * data * tensor; }
 };
 /// Settings that lay a case out; the micro-batches keep a global batch of `sequences`.
 std::vector<std::string> settings_of(Layout layout, int sequences, int micro_batch_size = 1);

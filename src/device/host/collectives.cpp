@@ -69,6 +69,30 @@ Interval all_to_all(Clock& clock, const Group& group, const RowExchange& x, Seco
   return agree_on_time(clock, group, start, bytes);
 }
 
+Interval all_gather_rows(Clock& clock, const Group& group, Matrix<const float> mine, Matrix<float> all, Seconds ready) {
+  const Seconds start = clock.network_start(ready);
+  ensure(mine.cols == all.cols && mine.rows * group.size() == all.rows,
+         "all-gather of rows: [{}, {}] of {} members into [{}, {}]", mine.rows, mine.cols, group.size(), all.rows,
+         all.cols);
+  const RowType row(mine.cols * static_cast<std::int64_t>(sizeof(float)));
+  const int count = to_count(mine.rows);
+  const bool in_place = mine.data == all.row(group.rank() * mine.rows);
+  MPI_Allgather(in_place ? MPI_IN_PLACE : mine.data, count, row.get(), all.data, count, row.get(), group.comm());
+  return agree_on_time(clock, group, start, all.bytes());
+}
+
+Interval exchange_rows(Clock& clock, const Group& group, Matrix<const float> sent, Matrix<float> received,
+                       Seconds ready) {
+  const Seconds start = clock.network_start(ready);
+  ensure(sent.rows == received.rows && sent.cols == received.cols && sent.rows % group.size() == 0,
+         "exchange of rows: [{}, {}] to and [{}, {}] from {} members", sent.rows, sent.cols, received.rows,
+         received.cols, group.size());
+  const RowType row(sent.cols * static_cast<std::int64_t>(sizeof(float)));
+  const int count = to_count(sent.rows / group.size());
+  MPI_Alltoall(sent.data, count, row.get(), received.data, count, row.get(), group.comm());
+  return agree_on_time(clock, group, start, received.bytes());
+}
+
 Interval all_gather(Clock& clock, const Group& group, std::span<const std::int64_t> mine, std::span<std::int64_t> all,
                     Seconds ready) {
   const Seconds start = clock.network_start(ready);

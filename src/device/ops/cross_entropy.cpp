@@ -49,6 +49,48 @@ double cross_entropy(Stream& stream, Matrix<float> logits, const std::int32_t* l
   return total * static_cast<double>(scale);
 }
 
+void vocabulary_terms(Stream& stream, Matrix<float> logits, const VocabularyPart& part, Matrix<float> terms) {
+  expect_shape("vocabulary_terms: terms", terms, logits.rows, 3);
+  const Bytes label_bytes(logits.rows * static_cast<std::int64_t>(sizeof(std::int32_t)));
+  const Work work{{}, label_bytes + logits.bytes() * 2 + terms.bytes()};
+  stream.parallel_for(
+      "vocabulary_terms", logits.rows, work, KOKKOS_LAMBDA(std::int64_t i) {
+        float* row = logits.row(i);
+        float* term = terms.row(i);
+        const std::int64_t label = part.labels[i] - part.first_id;
+        const float largest = lane_max(logits.cols, row[0], [row](std::int64_t j) { return row[j]; });
+        term[0] = largest;
+        term[2] = label >= 0 && label < logits.cols ? row[label] : 0.0f;
+        term[1] = lane_sum(logits.cols, [=](std::int64_t j) { return row[j] = exponential(row[j] - largest); });
+      });
+}
+
+void vocabulary_cross_entropy(Stream& stream, Matrix<float> exponentials, const VocabularyPart& part,
+                              Matrix<const float> terms, float scale, double* losses) {
+  const std::int64_t rows = exponentials.rows, parts = rows == 0 ? 1 : terms.rows / rows;
+  expect_shape("vocabulary_cross_entropy: terms", terms, parts * rows, 3);
+  const Bytes label_bytes(rows * static_cast<std::int64_t>(sizeof(std::int32_t)));
+  const Work work{{}, label_bytes + exponentials.bytes() * 2 + terms.bytes()};
+  stream.parallel_for(
+      "vocabulary_cross_entropy", rows, work, KOKKOS_LAMBDA(std::int64_t i) {
+        float largest = terms.row(i)[0], sum = 0, at_label = 0;
+        for (std::int64_t p = 1; p < parts; ++p)
+          largest = largest < terms.row(p * rows + i)[0] ? terms.row(p * rows + i)[0] : largest;
+        for (std::int64_t p = 0; p < parts; ++p) {
+          const float* term = terms.row(p * rows + i);
+          sum += term[1] * exponential(term[0] - largest);
+          at_label += term[2];
+        }
+        float* row = exponentials.row(i);
+        const float factor = scale * exponential(terms.row(part.part * rows + i)[0] - largest) / sum;
+#pragma omp simd
+        for (std::int64_t j = 0; j < exponentials.cols; ++j) row[j] *= factor;
+        const std::int64_t label = part.labels[i] - part.first_id;
+        if (label >= 0 && label < exponentials.cols) row[label] -= scale;
+        losses[i] = scale * (std::log(static_cast<double>(sum)) - static_cast<double>(at_label - largest));
+      });
+}
+
 double square_loss(Stream& stream, Matrix<const float> x, float scale) {
   stream.charge({{}, x.bytes()});
   const double total = ordered_sum(

@@ -51,6 +51,14 @@ std::vector<int> nodes_of(const CostSituation& s) {
   return nodes;
 }
 
+/// Of a message in which every tensor-parallel rank receives `received`; such groups are the ranks that follow each other.
+Seconds tensor_parallel_seconds(const CostSituation& s, Bytes received) {
+  const auto members = static_cast<std::size_t>(s.context.tensor_parallel);
+  std::vector<int> nodes(members);
+  for (std::size_t i = 0; i < members; ++i) nodes[i] = node_of(s.machine, static_cast<int>(i));
+  return received.value > 0 ? all_to_all_seconds(s.machine, std::vector<Bytes>(members, received), nodes) : Seconds(0);
+}
+
 Seconds exchange_seconds(const CostSituation& s, Bytes received) {
   const std::vector<int> nodes = nodes_of(s);
   return all_to_all_seconds(s.machine, std::vector<Bytes>(nodes.size(), received), nodes);
@@ -81,6 +89,8 @@ OperatorCost cost_of(const CostSituation& s, const Table& table, const OperatorR
   cost.compute = compute_seconds(s.machine, work.flops, work.bytes) +
                  compute_seconds(s.machine, Flops(0), work.bytes_after_message);
   if (row.collective == Collective::expert_all_to_all) cost.network = exchange_seconds(s, work.received);
+  if (row.collective == Collective::tensor_parallel)
+    cost.network = tensor_parallel_seconds(s, work.gathered) + tensor_parallel_seconds(s, work.received);
   if (row.collective == Collective::gate_table && pass == PassKind::forward)
     cost.network = exchange_seconds(s, gate_table_bytes(s.context));
   cost.saved = saved_by(s, table, row.op, pass);

@@ -23,7 +23,7 @@ struct CostSituation {
 /// One direction of an operator. Keep everything: nothing is recomputed.
 struct OperatorCost {
   Seconds compute;  ///< compute lane: packing before and unpacking after a message included
-  Seconds network;  ///< network lane: message of the expert group
+  Seconds network;  ///< network lane: messages of the expert or the tensor-parallel group
   Bytes saved;      ///< dm: added by forward (> 0), released by backward (< 0)
 
   Seconds total() const { return compute + network; }

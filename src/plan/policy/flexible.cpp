@@ -12,6 +12,7 @@
 #include "plan/policy/group_choice.hpp"
 #include "plan/policy/least.hpp"
 #include "plan/policy/static_plan.hpp"
+#include "plan/policy/together.hpp"
 
 namespace spillway {
 namespace {
@@ -63,12 +64,14 @@ class Flexible final : public Policy {
 
   /// Before the gate nothing is given up that need not be: all of it can still go once the load is known.
   Mitigations before_gate(const Situation& s) {
-    if (s.block.kind == BlockKind::moe && survivable(s, Mitigations::keep_all())) return Mitigations::keep_all();
+    const Mitigations all = keep_all(s.block);
+    if (s.block.kind == BlockKind::moe && survivable(s, all)) return all;
     const BlockRows rows{expected_rows(s), {}};
     GreedyProblem problem = problem_of(s, rows);
-    if (s.block.kind == BlockKind::moe) problem.not_recomputed = collective_tensors(s.block.context);
+    if (s.block.kind == BlockKind::moe)
+      problem.not_recomputed = problem.not_recomputed | collective_tensors(s.block.context);
     const Mitigations chosen = plan(s, problem, {});
-    return survivable(s, chosen) ? chosen : least_mitigations(s.block.kind);
+    return survivable(s, chosen) ? chosen : least_mitigations(s.block);
   }
 
   /// Whether the least treatment after the gate still fits when the worst load comes.
@@ -79,7 +82,7 @@ class Flexible final : public Policy {
     if (found != at_worst_.end()) return fits(found->second, s.budget);
     const bool experts = s.block.kind == BlockKind::moe;
     const BlockRows worst = experts ? worst_slices(s.block.context) : BlockRows{};
-    const Mitigations last_resort = experts ? least_mitigations(s.block.kind, 1) : chosen;
+    const Mitigations last_resort = experts ? least_mitigations(s.block, 1) : chosen;
     const Footprint f = footprint_of(s, {chosen, last_resort, static_cast<int>(worst.slices.size())}, worst);
     return fits(at_worst_.emplace(key, f).first->second, s.budget);
   }
@@ -87,17 +90,17 @@ class Flexible final : public Policy {
   Mitigations after_gate(const Situation& s) {
     const GroupChoice group = group_.choose(s);
     const BlockRows rows{s.received[static_cast<std::size_t>(s.member)], {}};
-    if (group.tiles_per_slice > 0) return least_under(group, s.block.context, false);
+    if (group.tiles_per_slice > 0) return least_under(group, s.block, false);
     GreedyProblem problem = problem_of(s, rows);
     problem.before = *s.before;
-    problem.not_recomputed = collective_tensors(s.block.context);
+    problem.not_recomputed = problem.not_recomputed | collective_tensors(s.block.context);
     if (group.dispatch_again)
       for (const Tensor t : {Tensor::fc1_input, Tensor::row_weight, Tensor::returned_rows})
-        if (problem.not_recomputed.contains(t)) problem.start.set(t, Treatment::recompute);
+        if (collective_tensors(s.block.context).contains(t)) problem.start.set(t, Treatment::recompute);
     const Mitigations chosen = plan(s, problem, group);
     if (fits_here(s, chosen, rows)) return chosen;
-    const Mitigations least = least_under(group, s.block.context, false);
-    return fits_here(s, least, rows) ? least : least_under(group, s.block.context, true);
+    const Mitigations least = least_under(group, s.block, false);
+    return fits_here(s, least, rows) ? least : least_under(group, s.block, true);
   }
 
   bool fits_here(const Situation& s, const Mitigations& m, const BlockRows& rows) {
@@ -110,6 +113,8 @@ class Flexible final : public Policy {
   /// The budget is this block's part of its micro-batch's share.
   GreedyProblem problem_of(const Situation& s, const BlockRows& rows) const {
     GreedyProblem p{s.block, rows, s.budget, s.alignment, s.machine, options_.choice, options_.quantize, true, {}, {}};
+    p.not_recomputed = tensor_parallel_tensors(s.block);
+    p.start = keep_all(s.block);
     const Footprint& least = s.books.least(s.index);
     const Bytes share = activation_budget({s.budget.held, least.held, s.books.forwards_before_backward()}) - least.held;
     p.budget.held = least.held + Bytes(static_cast<std::int64_t>(static_cast<double>(share.value) * part(s, rows)));

@@ -22,6 +22,12 @@ Mitigations least_under(const GroupChoice& choice, const BlockContext& context, 
   return least;
 }
 
+Mitigations least_under(const GroupChoice& choice, const StageBlock& block, bool offloads) {
+  Mitigations least = least_under(choice, block.context, offloads);
+  least.keep = least.keep | block.held;
+  return least;
+}
+
 namespace {
 
 /// Rows of every member [members], whole and in every slice [slices][members].
@@ -67,7 +73,7 @@ bool GroupChooser::fits_member(const GroupChoice& choice, const Situation& s, co
   const Mitigations before{TensorSet::all() - (offer.offloaded | offer.quantized), offer.offloaded, offer.quantized, 0};
   for (const bool offloads : {false, true}) {
     if (offloads && (choice.dispatch_again || s.machine.shared_memory)) return false;
-    const BlockDecision d(before, least_under(choice, s.block.context, offloads), static_cast<int>(rows.slices.size()));
+    const BlockDecision d(before, least_under(choice, s.block, offloads), static_cast<int>(rows.slices.size()));
     if (fits_after_gate(programs_.get(s.index, s.block, s.alignment, d).form.at(rows), offer.budget)) return true;
   }
   return false;

@@ -12,12 +12,15 @@ struct GroupChoice {
   bool operator==(const GroupChoice&) const = default;
 };
 
-/// Tensors that only a collective can bring back.
+/// Tensors that only a collective of the expert group can bring back.
 TensorSet collective_tensors(const BlockContext& context);
 
 /// The least that a member can do under a choice: what only a collective can bring back stays on the device or, with
 /// `offloads`, in the host tier.
 Mitigations least_under(const GroupChoice& choice, const BlockContext& context, bool offloads);
+
+/// The same of a block: what it holds for its tensor-parallel group stays on the device.
+Mitigations least_under(const GroupChoice& choice, const StageBlock& block, bool offloads);
 
 /// Chooses the fewest collectives under which the most constrained member still fits, giving up all else.
 class GroupChooser {

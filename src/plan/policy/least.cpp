@@ -11,6 +11,12 @@ Mitigations least_mitigations(BlockKind kind, std::int64_t tiles_per_slice) {
   return {{Tensor::block_input}, {}, {}, kind == BlockKind::moe ? tiles_per_slice : 0};
 }
 
+Mitigations least_mitigations(const StageBlock& block, std::int64_t tiles_per_slice) {
+  Mitigations least = least_mitigations(block.kind, tiles_per_slice);
+  least.keep = least.keep | block.held;
+  return least;
+}
+
 BlockRows worst_slices(const BlockContext& c) {
   const std::int64_t group_tokens = c.local_tokens() * c.expert_parallel;
   const std::int64_t tiles = c.local_experts() * ((group_tokens + row_tile - 1) / row_tile);
@@ -20,7 +26,7 @@ BlockRows worst_slices(const BlockContext& c) {
 
 Footprint least_footprint(const StageBlock& b, Bytes alignment) {
   const FootprintSetting setting = footprint_setting(b.kind, b.context, alignment);
-  const Mitigations least = least_mitigations(b.kind, 1);
+  const Mitigations least = least_mitigations(b, 1);
   if (b.kind != BlockKind::moe) return footprint(compile(b.kind, b.context, least), setting, {});
   const BlockRows rows = worst_slices(b.context);
   return footprint(compile(b.kind, b.context, {least, least, static_cast<int>(rows.slices.size())}), setting, rows);

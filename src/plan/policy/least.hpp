@@ -9,6 +9,9 @@ namespace spillway {
 /// what they need: their backward pass follows at once, or needs nothing.
 Mitigations least_mitigations(BlockKind kind, std::int64_t tiles_per_slice = 0);
 
+/// The same, but a block keeps what it holds for its tensor-parallel group.
+Mitigations least_mitigations(const StageBlock& block, std::int64_t tiles_per_slice = 0);
+
 /// Rows of a dispatch in slices of one tile at the worst load: a first slice, one between and a last one, for what the
 /// first brings to life and what the last lets go are both there in between, and further slices meet the same. Fewer
 /// where no load has as many.

@@ -15,9 +15,15 @@ bool contains(const std::vector<Tensor>& list, Tensor t) {
 
 BackwardOrder::BackwardOrder(const Table& table, TensorSet available, int slices)
     : table_(table), available_(available), slices_(slices) {
-  for (const OperatorRow& row : table)
+  for (const OperatorRow& row : table) {
     for (const Tensor t : row.forward.writes) forward_tensors_.insert(t);
+    together_ |= row.op == Op::qkv && row.collective == Collective::tensor_parallel;
+  }
   forward_tensors_.insert(Tensor::block_input);
+  if (together_ && !available_.contains(Tensor::mlp_norm_input)) {
+    provide(Tensor::qkv);
+    provide(Tensor::mlp_norm_input);
+  }
   for (auto row = table.rbegin(); row != table.rend();) {
     if (slices_ == 0 || !runs_in_slices(row->op)) {
       backward_of(*row++);
@@ -35,8 +41,16 @@ BackwardOrder::BackwardOrder(const Table& table, TensorSet available, int slices
 
 void BackwardOrder::backward_of(const OperatorRow& row) {
   if (row.backward.reads.empty() && row.backward.writes.empty()) return;
+  if (together_) provide_together(row.op);
   for (const Tensor t : row.backward.reads) provide(t);
   push(row, PassKind::backward, false);
+}
+
+/// A member that has dropped what lies between would come to these messages before its group's next ones, the others
+/// after them.
+void BackwardOrder::provide_together(Op before) {
+  if (before == Op::mlp_fc2) provide(Tensor::mlp_fc1_output);
+  if (before == Op::out_projection) provide(Tensor::qkv);
 }
 
 void BackwardOrder::push(const OperatorRow& row, PassKind direction, bool recompute) {

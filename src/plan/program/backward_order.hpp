@@ -31,6 +31,8 @@ class BackwardOrder {
 
  private:
   void backward_of(const OperatorRow& row);
+  /// Repeats what a tensor-parallel group computes together before its members' own choices can tell them apart.
+  void provide_together(Op before);
   void provide(Tensor t);
   /// Makes the rows that all slices return, before any goes backward (probabilities applied after combine).
   void provide_returned_rows();
@@ -41,6 +43,7 @@ class BackwardOrder {
   const Table& table_;
   TensorSet available_, remade_, used_, forward_tensors_;
   int slices_, slice_ = -1, life_ = -1;
+  bool together_ = false;  ///< attention is computed by a tensor-parallel group
   std::vector<Step> steps_;
 };
 

@@ -38,7 +38,7 @@ class ProgramCache {
     return blocks.programs.emplace(key, CompiledBlock{std::move(program), std::move(form)}).first->second;
   }
 
-  /// The same number for blocks of the same kind in the same context.
+  /// The same number for blocks of the same kind in the same context that hold the same for their group.
   int alike(int index, const StageBlock& block) {
     const auto i = static_cast<std::size_t>(index);
     if (i >= number_of_.size()) number_of_.resize(i + 1, -1);
@@ -49,15 +49,17 @@ class ProgramCache {
  private:
   using Key = std::array<unsigned long long, 8>;
   struct Alike {
-    explicit Alike(const StageBlock& b) : kind(b.kind), context(b.context), compiler(b.kind, b.context) {}
+    explicit Alike(const StageBlock& b) : kind(b.kind), context(b.context), held(b.held), compiler(b.kind, b.context) {}
     BlockKind kind;
     BlockContext context;
+    TensorSet held;
     BlockCompiler compiler;
     std::unordered_map<Key, CompiledBlock, ArrayHash> programs;
   };
   int find_or_add(const StageBlock& b) {
-    auto at = std::find_if(alike_.begin(), alike_.end(),
-                           [&](const auto& a) { return a->kind == b.kind && a->context == b.context; });
+    auto at = std::find_if(alike_.begin(), alike_.end(), [&](const auto& a) {
+      return a->kind == b.kind && a->context == b.context && a->held == b.held;
+    });
     if (at == alike_.end()) at = alike_.insert(at, std::make_unique<Alike>(b));
     return static_cast<int>(at - alike_.begin());
   }

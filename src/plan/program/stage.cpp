@@ -52,6 +52,7 @@ RankElements rank_elements(std::span<const StageBlock> blocks, const Grid& grid)
   RankElements all;
   all[static_cast<int>(ParameterGroup::dense)].shards = grid.data();
   all[static_cast<int>(ParameterGroup::expert)].shards = grid.expert_replicas();
+  all[static_cast<int>(ParameterGroup::plane)].shards = grid.plane();
   for (const StageBlock& block : blocks)
     for (const ParameterShape& p : parameters(block.kind, block.context))
       all[static_cast<int>(p.group)].elements += p.size();

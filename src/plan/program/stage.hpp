@@ -14,6 +14,9 @@ struct StageBlock {
   int layer = -1;  ///< global index of a transformer layer; -1 for embedding, head and loss
   BlockContext context;
   int chunk = 0;  ///< model chunk of the stage
+  /// Tensors that policies which adapt never recompute here: a tensor-parallel collective would have to bring them back,
+  /// and whether it does is settled for the whole group before the first iteration (policy/together).
+  TensorSet held = {};
 };
 
 /// Blocks of one chunk: blocks[first] to blocks[last].

@@ -33,34 +33,53 @@ constexpr std::array<std::string_view, op_count> op_names = {"embedding",
 constexpr std::array<std::string_view, 6> kind_names = {"embedding", "synthetic_input", "dense", "moe",
                                                         "head",      "square_loss"};
 
-void append_attention(std::vector<OperatorRow>& table) {
+/// What operators of a tensor-parallel group need besides: rows of all tokens, and sums on their way.
+struct TensorParallel {
+  explicit TensorParallel(const BlockContext& c) {
+    if (c.tensor_parallel == 1) return;
+    collective = Collective::tensor_parallel;
+    gathers = {T::gathered_rows};
+    sums = {T::gathered_rows, T::partial_rows};
+    loss = {T::gathered_rows, T::softmax_terms};
+  }
+  Collective collective = Collective::none;
+  std::vector<T> gathers, sums, loss;  ///< scratch; sums arrive where rows were gathered
+};
+
+void append_attention(std::vector<OperatorRow>& table, const BlockContext& c) {
+  const TensorParallel group(c);
   table.push_back({Op::attention_norm,
                    {{T::block_input}, {T::attention_norm_output}, {}},
                    {{T::block_input, T::d_attention_norm_output}, {T::d_residual}, {}}});
   table.push_back({Op::qkv,
-                   {{T::attention_norm_output}, {T::qkv}, {}},
-                   {{T::attention_norm_output, T::d_qkv}, {T::d_attention_norm_output}, {}}});
+                   {{T::attention_norm_output}, {T::qkv}, group.gathers},
+                   {{T::attention_norm_output, T::d_qkv}, {T::d_attention_norm_output}, group.sums},
+                   group.collective});
   table.push_back({Op::attention_core,
                    {{T::qkv}, {T::attention_output, T::log_sum_exp}, {}},
                    {{T::qkv, T::attention_output, T::log_sum_exp, T::d_attention_output}, {T::d_qkv}, {}}});
   table.push_back({Op::out_projection,
-                   {{T::attention_output, T::block_input}, {T::mlp_norm_input}, {}},
-                   {{T::attention_output, T::d_residual}, {T::d_attention_output}, {}}});
+                   {{T::attention_output, T::block_input}, {T::mlp_norm_input}, group.sums},
+                   {{T::attention_output, T::d_residual}, {T::d_attention_output}, group.gathers},
+                   group.collective});
   table.push_back({Op::mlp_norm,
                    {{T::mlp_norm_input}, {T::mlp_norm_output}, {}},
                    {{T::mlp_norm_input, T::d_mlp_norm_output}, {T::d_residual}, {}}});
 }
 
-void append_mlp(std::vector<OperatorRow>& table) {
+void append_mlp(std::vector<OperatorRow>& table, const BlockContext& c) {
+  const TensorParallel group(c);
   table.push_back({Op::mlp_fc1,
-                   {{T::mlp_norm_output}, {T::mlp_fc1_output}, {}},
-                   {{T::mlp_norm_output, T::d_mlp_fc1_output}, {T::d_mlp_norm_output}, {}}});
+                   {{T::mlp_norm_output}, {T::mlp_fc1_output}, group.gathers},
+                   {{T::mlp_norm_output, T::d_mlp_fc1_output}, {T::d_mlp_norm_output}, group.sums},
+                   group.collective});
   table.push_back({Op::mlp_swiglu,
                    {{T::mlp_fc1_output}, {T::mlp_fc2_input}, {}},
                    {{T::mlp_fc1_output, T::d_mlp_fc2_input}, {T::d_mlp_fc1_output}, {}}});
   table.push_back({Op::mlp_fc2,
-                   {{T::mlp_fc2_input, T::mlp_norm_input}, {T::block_output}, {}},
-                   {{T::mlp_fc2_input, T::d_residual}, {T::d_mlp_fc2_input}, {}}});
+                   {{T::mlp_fc2_input, T::mlp_norm_input}, {T::block_output}, group.sums},
+                   {{T::mlp_fc2_input, T::d_residual}, {T::d_mlp_fc2_input}, group.gathers},
+                   group.collective});
 }
 
 void append_experts(std::vector<OperatorRow>& table, const BlockContext& c, bool sliced) {
@@ -134,19 +153,21 @@ bool runs_in_slices(Op op) {
 
 std::vector<OperatorRow> operator_table(BlockKind kind, const BlockContext& c, bool sliced) {
   std::vector<OperatorRow> table;
+  const TensorParallel group(c);
   switch (kind) {
     case BlockKind::embedding:
-      table.push_back({Op::embedding, {{}, {T::block_output}, {}}, {{T::d_residual}, {}, {}}});
+      table.push_back(
+          {Op::embedding, {{}, {T::block_output}, group.sums}, {{T::d_residual}, {}, group.gathers}, group.collective});
       break;
     case BlockKind::synthetic_input:
       table.push_back({Op::synthetic_input, {{}, {T::block_output}, {}}, {{T::d_residual}, {}, {}}});
       break;
     case BlockKind::dense:
-      append_attention(table);
-      append_mlp(table);
+      append_attention(table, c);
+      append_mlp(table, c);
       break;
     case BlockKind::moe: {
-      append_attention(table);
+      append_attention(table, c);
       OperatorRow router{Op::router,
                          {{T::mlp_norm_output}, {T::router_state}, {}},
                          {{T::mlp_norm_output, T::router_state, T::d_router_weight},
@@ -158,7 +179,7 @@ std::vector<OperatorRow> operator_table(BlockKind kind, const BlockContext& c, b
         router.backward.reads.push_back(T::router_input_fp32);
       }
       table.push_back(router);
-      if (c.mlp_size > 0) append_mlp(table);
+      if (c.mlp_size > 0) append_mlp(table, c);
       append_experts(table, c, sliced);
       break;
     }
@@ -167,8 +188,9 @@ std::vector<OperatorRow> operator_table(BlockKind kind, const BlockContext& c, b
                        {{T::block_input}, {T::final_norm_output}, {}},
                        {{T::block_input, T::d_final_norm_output}, {T::d_residual}, {}}});
       table.push_back({Op::head,
-                       {{T::final_norm_output}, {T::logits_gradient}, {}},
-                       {{T::final_norm_output, T::logits_gradient}, {T::d_final_norm_output}, {}}});
+                       {{T::final_norm_output}, {T::logits_gradient}, group.loss},
+                       {{T::final_norm_output, T::logits_gradient}, {T::d_final_norm_output}, group.sums},
+                       group.collective});
       break;
     case BlockKind::square_loss:
       table.push_back({Op::square_loss, {{T::block_input}, {}, {}}, {{T::block_input}, {T::d_residual}, {}}});

@@ -47,8 +47,9 @@ inline constexpr std::size_t op_count = static_cast<std::size_t>(Op::square_loss
 
 enum class PassKind : unsigned char { forward, backward };
 
-/// Communicator that an operator's message spans.
-enum class Collective : unsigned char { none, gate_table, expert_all_to_all };
+/// Group that an operator's messages span. An operator of a tensor-parallel group (Megatron-LM, sequence parallelism)
+/// gathers the rows of all tokens before it computes, or exchanges partial sums after it has computed, or both.
+enum class Collective : unsigned char { none, gate_table, expert_all_to_all, tensor_parallel };
 
 /// One direction of an operator. A tensor in `writes` that already lives is accumulated into (or written again with the
 /// same values, when the forward pass is repeated).
@@ -63,13 +64,14 @@ struct OperatorRow {
 };
 
 /// Work of one operator on one rank: FLOPs of matrix products, bytes moved through device memory (every argument of a
-/// kernel once, an accumulated output twice), and bytes received from the expert group (own share included). A
-/// collective packs its message before it and unpacks after it.
+/// kernel once, an accumulated output twice), and bytes received from the group (own share included). In order: the
+/// message that gathers, the computation, the message that exchanges, what is done with its rows.
 struct OperatorWork {
   Flops flops{};
   Bytes bytes{};
   Bytes received{};
   Bytes bytes_after_message{};
+  Bytes gathered{};  ///< received before the computation
   bool operator==(const OperatorWork&) const = default;
 };
 

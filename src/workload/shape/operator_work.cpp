@@ -21,27 +21,57 @@ struct Sizes {
   ExpertRows rows;
   std::int64_t e = c.shape.bytes_per_element, h = c.shape.hidden_size, t = c.tensor_parallel;
   std::int64_t S = c.tokens(), T = c.local_tokens(), kT = c.routed_rows(), N = rows.rows;
+  std::int64_t local = T * h * e, all = S * h * e;  ///< rows of this rank's tokens, and of all of the micro-batch
+  bool divided = t > 1;
   bool sliced = rows.sent.has_value();
   std::int64_t sent = rows.sent.value_or(kT);
   std::int64_t m = c.shape.moe_intermediate_size, E = c.shape.num_experts;
   bool alone = c.expert_parallel == 1, reorders = !alone && c.local_experts() > 1, weighted = c.weights_at_combine();
 };
 
-OperatorWork work(std::int64_t flops, std::int64_t moved) { return {Flops(flops), Bytes(moved), {}, {}}; }
+OperatorWork work(std::int64_t flops, std::int64_t moved) { return {Flops(flops), Bytes(moved), {}, {}, {}}; }
 
 OperatorWork norm_backward(const Sizes& z, Tensor x, Tensor d_out, bool accumulates) {
   return work(0, z.of(x) + z.weight(z.h) + z.of(d_out) + (accumulates ? 2 : 1) * z.of(Tensor::d_residual) +
                      z.gradient(z.h));
 }
 
-/// Gradients of a product y = x W: dx = dy W^T and dW += x^T dy.
-OperatorWork product_backward(const Sizes& z, Tensor x, Tensor dy, Tensor dx, std::int64_t weights, std::int64_t rows,
-                              bool accumulates = false) {
-  return work(4 * rows * weights, z.of(dy) + z.weight(weights) + (accumulates ? 2 : 1) * z.of(dx) + z.of(x) + z.of(dy) +
-                                      z.gradient(weights));
+/// The rows of all tokens, from the ranks of the tensor-parallel group.
+OperatorWork after_gathering(const Sizes& z, OperatorWork w) {
+  if (z.divided) w.gathered = Bytes(z.all);
+  return w;
 }
 
-/// The same for local experts one below the other; experts without rows cost nothing.
+/// Partial sums [S, h] go to the ranks of their tokens, which add them up in rank order: to what is there, or to nothing.
+OperatorWork before_summing(const Sizes& z, OperatorWork w, bool fresh) {
+  if (!z.divided) return w;
+  w.received = Bytes(z.all);
+  w.bytes_after_message = Bytes(3 * z.all - (fresh ? z.local : 0));
+  return w;
+}
+
+/// The same, added to a copy of the residual.
+OperatorWork before_adding(const Sizes& z, OperatorWork w, bool copies_residual) {
+  w = before_summing(z, w, false);
+  w.bytes_after_message += Bytes(copies_residual ? 2 * z.local : 0);
+  return w;
+}
+
+/// Gradients of y = x W where a tensor-parallel rank has some columns of W: dx = dy W^T and dW += x^T dy. dx, of all
+/// tokens, is a partial sum.
+OperatorWork column_backward(const Sizes& z, Tensor dy, std::int64_t weights, bool fresh) {
+  const OperatorWork products = work(4 * z.S * weights, 2 * z.of(dy) + z.weight(weights) + z.gradient(weights) +
+                                                            (z.divided || fresh ? 2 : 3) * z.all);
+  return before_summing(z, after_gathering(z, products), fresh);
+}
+
+/// The same where it has some rows of W: dy is gathered, dx is complete.
+OperatorWork row_backward(const Sizes& z, Tensor x, Tensor dx, std::int64_t weights) {
+  return after_gathering(z, work(4 * z.S * weights,
+                                 2 * z.all + z.weight(weights) + z.gradient(weights) + z.of(dx) + z.of(x)));
+}
+
+/// dx and dW of local experts one below the other; experts without rows cost nothing.
 OperatorWork grouped_backward(const Sizes& z, Tensor x, Tensor dy, Tensor dx, std::int64_t weights) {
   return work(4 * z.N * weights, z.of(dy) + z.rows.active * z.weight(weights) + z.of(dx) + z.of(x) + z.of(dy) +
                                      z.rows.active * z.gradient(weights));
@@ -107,6 +137,24 @@ OperatorWork unpermute_backward(const Sizes& z) {
   return work(0, 4 * z.kT + d_out + rows);
 }
 
+/// The residual plus x W, where a tensor-parallel rank has some rows of W and the output is that of its tokens.
+OperatorWork row_forward(const Sizes& z, Tensor x, std::int64_t weights, bool copies_residual) {
+  const std::int64_t product = z.of(x) + z.weight(weights);
+  if (z.divided) return before_adding(z, work(2 * z.S * weights, product + z.all), copies_residual);
+  return work(2 * z.S * weights, product + (copies_residual ? 4 : 2) * z.all);
+}
+
+/// Logits and their loss. Over a divided vocabulary every rank contributes three numbers per token.
+OperatorWork head_forward(const Sizes& z, std::int64_t weights) {
+  const std::int64_t logits = z.of(Tensor::logits_gradient), labels = 4 * z.S, terms = z.of(Tensor::softmax_terms);
+  OperatorWork w = work(2 * z.S * weights, z.all + z.weight(weights) + 3 * logits + labels);
+  if (!z.divided) return w;
+  w.bytes += Bytes(terms / z.t);
+  w.received = Bytes(terms);
+  w.bytes_after_message = Bytes(2 * logits + labels + terms);
+  return after_gathering(z, w);
+}
+
 OperatorWork forward_work(Op op, const Sizes& z, bool fresh) {
   const ModelShape& shape = z.c.shape;
   const std::int64_t qkv = z.h * shape.qkv_size() / z.t, out = z.h * shape.query_size() / z.t;
@@ -117,29 +165,26 @@ OperatorWork forward_work(Op op, const Sizes& z, bool fresh) {
     case Op::synthetic_input:
       return {};
     case Op::embedding:
-      return work(0, 4 * z.T + 2 * z.of(Tensor::block_output));
+      return before_summing(z, work(0, 4 * z.S + 2 * z.all), true);
     case Op::attention_norm:
       return work(0, z.of(Tensor::block_input) + z.weight(z.h) + z.of(Tensor::attention_norm_output));
     case Op::qkv:
-      return work(2 * z.S * qkv,
-                  z.of(Tensor::attention_norm_output) + z.weight(qkv) + z.of(Tensor::qkv) + rotary_bytes(z));
+      return after_gathering(z, work(2 * z.S * qkv, z.all + z.weight(qkv) + z.of(Tensor::qkv) + rotary_bytes(z)));
     case Op::attention_core:
       return work(2 * z.S * z.c.sequence_length * shape.query_size() / z.t,
                   z.of(Tensor::qkv) + z.of(Tensor::attention_output) + z.of(Tensor::log_sum_exp));
     case Op::out_projection:
-      return work(2 * z.S * out, z.of(Tensor::block_input) + 3 * z.of(Tensor::mlp_norm_input) +
-                                     z.of(Tensor::attention_output) + z.weight(out));
+      return row_forward(z, Tensor::attention_output, out, true);
     case Op::mlp_norm:
       return work(0, z.of(Tensor::mlp_norm_input) + z.weight(z.h) + z.of(Tensor::mlp_norm_output));
     case Op::router:
       return work(2 * z.T * z.h * z.E, z.of(Tensor::mlp_norm_output) + z.weight(z.h * z.E) + 4 * z.kT + 16 * z.T * z.E);
     case Op::mlp_fc1:
-      return work(4 * z.S * mlp, z.of(Tensor::mlp_norm_output) + 2 * z.weight(mlp) + z.of(Tensor::mlp_fc1_output));
+      return after_gathering(z, work(4 * z.S * mlp, z.all + 2 * z.weight(mlp) + z.of(Tensor::mlp_fc1_output)));
     case Op::mlp_swiglu:
       return work(0, z.of(Tensor::mlp_fc1_output) + z.of(Tensor::mlp_fc2_input));
     case Op::mlp_fc2:
-      return work(2 * z.S * mlp, (fresh ? 2 : 0) * z.of(Tensor::block_output) + z.of(Tensor::mlp_fc2_input) +
-                                     z.weight(mlp) + 2 * z.of(Tensor::block_output));
+      return row_forward(z, Tensor::mlp_fc2_input, mlp, fresh);
     case Op::dispatch:
       return dispatch_forward(z);
     case Op::fc1:
@@ -157,8 +202,7 @@ OperatorWork forward_work(Op op, const Sizes& z, bool fresh) {
     case Op::final_norm:
       return work(0, z.of(Tensor::block_input) + z.weight(z.h) + z.of(Tensor::final_norm_output));
     case Op::head:
-      return work(2 * z.S * vocabulary,
-                  z.of(Tensor::final_norm_output) + z.weight(vocabulary) + 3 * z.of(Tensor::logits_gradient) + 4 * z.S);
+      return head_forward(z, vocabulary);
     case Op::square_loss:
       return work(0, z.of(Tensor::block_input));
   }
@@ -174,12 +218,11 @@ OperatorWork backward_work(Op op, const Sizes& z, bool fresh) {
     case Op::synthetic_input:
       return {};
     case Op::embedding:
-      return work(0, 4 * z.T + 3 * z.of(Tensor::d_residual));
+      return after_gathering(z, work(0, 4 * z.S + 3 * z.all));
     case Op::attention_norm:
       return norm_backward(z, Tensor::block_input, Tensor::d_attention_norm_output, true);
     case Op::qkv: {
-      OperatorWork w =
-          product_backward(z, Tensor::attention_norm_output, Tensor::d_qkv, Tensor::d_attention_norm_output, qkv, z.S);
+      OperatorWork w = column_backward(z, Tensor::d_qkv, qkv, true);
       w.bytes += Bytes(rotary_bytes(z));
       return w;
     }
@@ -187,7 +230,7 @@ OperatorWork backward_work(Op op, const Sizes& z, bool fresh) {
       return work(5 * z.S * z.c.sequence_length * shape.query_size() / z.t,
                   2 * z.of(Tensor::qkv) + 2 * z.of(Tensor::attention_output) + z.of(Tensor::log_sum_exp));
     case Op::out_projection:
-      return product_backward(z, Tensor::attention_output, Tensor::d_residual, Tensor::d_attention_output, out, z.S);
+      return row_backward(z, Tensor::attention_output, Tensor::d_attention_output, out);
     case Op::mlp_norm:
       return norm_backward(z, Tensor::mlp_norm_input, Tensor::d_mlp_norm_output, true);
     case Op::router: {
@@ -197,12 +240,11 @@ OperatorWork backward_work(Op op, const Sizes& z, bool fresh) {
                                          z.of(Tensor::mlp_norm_output) + logits + z.gradient(weights));
     }
     case Op::mlp_fc1:
-      return product_backward(z, Tensor::mlp_norm_output, Tensor::d_mlp_fc1_output, Tensor::d_mlp_norm_output, 2 * mlp,
-                              z.S, !fresh);
+      return column_backward(z, Tensor::d_mlp_fc1_output, 2 * mlp, fresh);
     case Op::mlp_swiglu:
       return work(0, 2 * z.of(Tensor::mlp_fc1_output) + z.of(Tensor::mlp_fc2_input));
     case Op::mlp_fc2:
-      return product_backward(z, Tensor::mlp_fc2_input, Tensor::d_residual, Tensor::d_mlp_fc2_input, mlp, z.S);
+      return row_backward(z, Tensor::mlp_fc2_input, Tensor::d_mlp_fc2_input, mlp);
     case Op::sum_slices:
       return work(0, 4 * z.kT + z.of(Tensor::d_sent_rows) + (fresh ? 1 : 2) * z.of(Tensor::d_mlp_norm_output));
     case Op::dispatch:
@@ -221,8 +263,7 @@ OperatorWork backward_work(Op op, const Sizes& z, bool fresh) {
     case Op::final_norm:
       return norm_backward(z, Tensor::block_input, Tensor::d_final_norm_output, false);
     case Op::head:
-      return product_backward(z, Tensor::final_norm_output, Tensor::logits_gradient, Tensor::d_final_norm_output,
-                              vocabulary, z.S);
+      return column_backward(z, Tensor::logits_gradient, vocabulary, true);
     case Op::square_loss:
       return work(0, 2 * z.of(Tensor::block_input));
   }

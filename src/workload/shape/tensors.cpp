@@ -43,7 +43,10 @@ constexpr std::array<std::string_view, tensor_count> names = {"block_input",
                                                               "sent_rows",
                                                               "received_rows",
                                                               "slot_weight",
-                                                              "received_weight"};
+                                                              "received_weight",
+                                                              "gathered_rows",
+                                                              "partial_rows",
+                                                              "softmax_terms"};
 
 }  // namespace
 
@@ -136,6 +139,11 @@ Extent extent(Tensor tensor, const BlockContext& c, ExpertRows received) {
       return {sent, h, e};
     case Tensor::logits_gradient:
       return {S, m.vocab_size / t, 4};
+    case Tensor::gathered_rows:
+    case Tensor::partial_rows:
+      return {S, h, e};
+    case Tensor::softmax_terms:
+      return {t * S, 3, 4};
   }
   return {};
 }
@@ -155,6 +163,9 @@ Category category(Tensor tensor, const BlockContext& c) {
     case Tensor::received_rows:
     case Tensor::slot_weight:
     case Tensor::received_weight:
+    case Tensor::gathered_rows:
+    case Tensor::partial_rows:
+    case Tensor::softmax_terms:
       return Category::communication;
     case Tensor::expert_output:
       return Category::workspace;

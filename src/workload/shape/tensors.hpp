@@ -53,12 +53,15 @@ enum class Tensor : unsigned char {
   d_sent_rows,  ///< of a dispatch in slices: a row per (token, choice), back at the token's rank
   d_final_norm_output,
   // message buffers of one operator
-  sent_rows,       ///< rows in the order of their destinations
-  received_rows,   ///< rows in the order of their sources
-  slot_weight,     ///< fp32: a number per (token, choice)
-  received_weight  ///< fp32: a number per received row, in the order of their sources
+  sent_rows,        ///< rows in the order of their destinations
+  received_rows,    ///< rows in the order of their sources
+  slot_weight,      ///< fp32: a number per (token, choice)
+  received_weight,  ///< fp32: a number per received row, in the order of their sources
+  gathered_rows,    ///< of all tokens of the micro-batch: what came over the tensor-parallel group
+  partial_rows,     ///< of all tokens: this rank's share of sums over the tensor-parallel group
+  softmax_terms     ///< fp32: three numbers per token and part of the vocabulary, see ops/cross_entropy.hpp
 };
-inline constexpr std::size_t tensor_count = static_cast<std::size_t>(Tensor::received_weight) + 1;
+inline constexpr std::size_t tensor_count = static_cast<std::size_t>(Tensor::softmax_terms) + 1;
 
 /// A set of tensors; small and cheap to copy.
 class TensorSet {

@@ -163,20 +163,6 @@ TEST(Policies, UnknownEmptyAndRepeatedOnesAreRefused) {
   EXPECT_THAT(refusal([](Case& c) { c.provisioning.policies = {"ful"}; }), HasSubstr("nearest: full"));
 }
 
-TEST(RealRun, TensorParallelIsRefusedAndSaysWhatIsPossible) {
-  const Case c = changed([](Case& v) {
-    v.grid.tensor_parallel = 2;
-    v.grid.data_parallel = 2;
-    v.grid.pipeline_parallel = 2;
-    v.grid.expert_parallel = 4;
-  });
-  EXPECT_NO_THROW(validate(c, 8));  // legal as a layout
-  EXPECT_THAT(input_error_of([&] {
-                validate_real_run(c, {8, 8, 8});
-              }),
-              AllOf(HasSubstr("tensor_parallel = 2"), HasSubstr("8 ranks"), HasSubstr("data_parallel 4")));
-}
-
 Case interleaved(std::int64_t layers, int stages, std::int64_t chunk) {
   return changed([=](Case& c) {
     c.model.num_hidden_layers = layers;
@@ -245,6 +231,11 @@ TEST(TensorParallel, DividesWhatItsRanksShare) {
   EXPECT_NO_THROW(validate(changed([](Case& c) { c.grid.tensor_parallel = 4; }), 4));
   EXPECT_THAT(refused([](Case& c) { c.model.num_key_value_heads = 2; }),
               AllOf(HasSubstr("tensor_parallel = 4"), HasSubstr("num_key_value_heads = 2"), HasSubstr("do: 2")));
+  EXPECT_THAT(refused([](Case& c) {
+                c.grid.tensor_parallel = 8;
+                c.model.num_key_value_heads = 2;
+              }),
+              AllOf(HasSubstr("num_attention_heads = 4, num_key_value_heads = 2"), HasSubstr("do: 2")));
   EXPECT_THAT(refused([](Case& c) { c.model.num_attention_heads = c.model.num_key_value_heads = 6; }),
               HasSubstr("num_attention_heads = 6"));
   EXPECT_THAT(refused([](Case& c) { c.model.shared_expert_intermediate_size = 30; }), HasSubstr("shared_expert"));

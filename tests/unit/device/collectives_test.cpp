@@ -76,6 +76,30 @@ TEST_F(CollectivesTest, Reports10AllToAllBringsEveryRowAndItsWeightThoughSomeMem
   EXPECT_DOUBLE_EQ(clock.network_start(Seconds(0)).value, end) << "the lane is taken to its end on every member";
 }
 
+TEST_F(CollectivesTest, Reports12RowsOfTensorParallelRanksAreGatheredAndExchangedInMemberOrder) {
+  constexpr std::int64_t n = 2, h = 3;
+  std::vector<float> mine(n * h), all(size * n * h), in_place(all), sent(all.size()), received(all.size());
+  for (std::int64_t i = 0; i < n * h; ++i) mine[i] = value_of(me, 0, i);
+  std::ranges::copy(mine, in_place.begin() + me * n * h);
+  for (int to = 0; to < size; ++to)
+    for (std::int64_t i = 0; i < n * h; ++i) sent[to * n * h + i] = value_of(me, to, i);
+  const double seconds = 1 + static_cast<double>(size * n * h * 4) / 100;
+  expect(all_gather_rows(clock, group, {mine.data(), n, h}, {all.data(), size * n, h}, Seconds(me)), size - 1,
+         size - 1 + seconds);
+  all_gather_rows(clock, group, {in_place.data() + me * n * h, n, h}, {in_place.data(), size * n, h}, Seconds(0));
+  EXPECT_EQ(in_place, all);
+  const Interval last =
+      exchange_rows(clock, group, {sent.data(), size * n, h}, {received.data(), size * n, h}, Seconds(0));
+  expect(last, size - 1 + 2 * seconds, size - 1 + 3 * seconds);
+  for (int from = 0; from < size; ++from)
+    for (std::int64_t i = 0; i < n * h; ++i) {
+      EXPECT_EQ(all[from * n * h + i], value_of(from, 0, i));
+      EXPECT_EQ(received[from * n * h + i], value_of(from, me, i));
+    }
+  EXPECT_THROW(all_gather_rows(clock, group, {mine.data(), n, h}, {all.data(), size * n + 1, h}, Seconds(0)),
+               InternalError);
+}
+
 // Reported elsewhere: with zero-byte messages one side skipped and the other waited.
 TEST_F(CollectivesTest, Reports10AllToAllWithoutAnyRowTakesPartAndTakesItsTime) {
   const std::vector<std::int64_t> none(size, 0);

@@ -1,5 +1,7 @@
 #include "device/ops/cross_entropy.hpp"
 
+#include <numeric>
+
 #include "device/ops/cross_entropy_reference.hpp"
 #include "operands.hpp"
 
@@ -36,6 +38,38 @@ TEST_P(Loss, CrossEntropyAndItsGradientAgreeWithReference) {
   const double exact = reference::cross_entropy(expected, labels.data(), scale);
   EXPECT_NEAR(loss, exact, 1e-6 * (1 + exact));
   expect_close(logits, expected, 1e-6);
+}
+
+/// Columns [first, first + cols) of x.
+Operand<float> columns(const Operand<float>& x, std::int64_t first, std::int64_t cols) {
+  Operand<float> part(x.rows(), cols);
+  for (std::int64_t i = 0; i < part.size(); ++i) part[i] = x[i / cols * x.cols() + first + i % cols];
+  return part;
+}
+
+TEST_P(Loss, CrossEntropyOverADividedVocabularyAgreesWithReference) {
+  for (const std::int64_t parts : {1, 3}) {
+    if (cols % parts != 0) continue;
+    const std::int64_t width = cols / parts;
+    Operand<float> terms(parts * rows, 3);
+    std::vector<Operand<float>> logits;
+    const auto part = [&](std::int64_t p) { return VocabularyPart{labels.data(), p * width, p}; };
+    for (std::int64_t p = 0; p < parts; ++p) {
+      logits.push_back(columns(x, p * width, width));
+      vocabulary_terms(stream, logits.back(), part(p), terms.view().slice(p * rows, rows));
+      EXPECT_EQ(stream.take(), (Work{{}, Bytes(4 * (rows + 2 * rows * width + 3 * rows))}));
+    }
+    Operand<double> expected(x);
+    const double exact = reference::cross_entropy(expected, labels.data(), scale);
+    for (std::int64_t p = 0; p < parts; ++p) {
+      std::vector<double> losses(static_cast<std::size_t>(rows));
+      vocabulary_cross_entropy(stream, logits[static_cast<std::size_t>(p)], part(p), terms, scale, losses.data());
+      EXPECT_EQ(stream.take(), (Work{{}, Bytes(4 * (rows + 2 * rows * width + 3 * parts * rows))}));
+      EXPECT_NEAR(std::accumulate(losses.begin(), losses.end(), 0.0), exact, 1e-6 * (1 + exact));
+      expect_close(logits[static_cast<std::size_t>(p)],
+                   Operand<double>(columns(Operand<float>(expected), p * width, width)), 1e-6);
+    }
+  }
 }
 
 TEST_P(Loss, CrossEntropyGradientOfARowSumsToZero) {

@@ -49,6 +49,24 @@ TEST_P(Embedding, BackwardAddsInTokenOrderAndChargesTheRowsTouched) {
   expect_close(actual, expected, 5e-6);
 }
 
+TEST_P(Embedding, PartsOfADividedVocabularyAddUpToTheWhole) {
+  Operand<float> whole(tokens, hidden), sum(tokens, hidden), d_whole(vocabulary, hidden), d_parts(vocabulary, hidden);
+  embedding_forward(stream, token.data(), table, whole);
+  embedding_backward(stream, token.data(), d_out, d_whole);
+  const std::int64_t half = vocabulary / 2;
+  for (const auto& [first, rows] : {std::pair(std::int64_t{0}, half), std::pair(half, vocabulary - half)}) {
+    stream.take();
+    Operand<float> part(tokens, hidden, 7.0f);
+    embedding_forward(stream, token.data(), table.view().slice(first, rows), part, first);
+    EXPECT_EQ(stream.take(), (Work{{}, Bytes(4 * (tokens + 2 * tokens * hidden))}));
+    for (std::int64_t i = 0; i < sum.size(); ++i) sum[i] += part[i];
+    embedding_backward(stream, token.data(), d_out, d_parts.view().slice(first, rows), first);
+    EXPECT_EQ(stream.take(), (Work{{}, Bytes(4 * (tokens + 3 * tokens * hidden))}));
+  }
+  expect_same_bits(sum, whole);
+  expect_same_bits(d_parts, d_whole);
+}
+
 TEST(EmbeddingReference, BackwardIsTheGradientOfForward) {
   Operand<double> table(random_operand(4, 3, 1));
   const Operand<double> d_out(random_operand(5, 3, 2));

@@ -10,6 +10,7 @@
 #include "base/random.hpp"
 #include "one_block.hpp"
 #include "plan/policy/group_choice.hpp"
+#include "plan/policy/together.hpp"
 
 namespace spillway {
 namespace {
@@ -342,6 +343,37 @@ TEST(BlockProgram, ExchangesAndTheirOrderFollowFromWhatTheGroupDecidesWhateverEl
       }
       EXPECT_EQ(orders.size(), 1u) << *orders.begin() << "| " << *orders.rbegin();
     }
+  }
+}
+
+/// Messages of a backward pass in their order: of the expert group and of the tensor-parallel group.
+std::string messages(const BlockProgram& p, const StageBlock& block) {
+  std::set<Op> together;
+  for (const OperatorRow& row : operator_table(block.kind, block.context))
+    if (row.collective == Collective::tensor_parallel) together.insert(row.op);
+  std::string text;
+  for (const Instruction& i : p.backward)
+    if (i.action == Action::run && (i.op == Op::dispatch || i.op == Op::combine || together.contains(i.op)))
+      text += fmt::format("{}{} ", name(i.op), i.recompute ? " again" : "'");
+  return text;
+}
+
+TEST(BlockProgram, MessagesOfATensorParallelGroupFollowFromWhatItDecidesWhateverElseARankDoes) {
+  for (auto [kind, context] : all_blocks()) {
+    context.tensor_parallel = 2;
+    const StageBlock block{kind, 1, context};
+    const std::vector<T> together = members(tensor_parallel_tensors(block) | collective_tensors(context));
+    for (std::uint64_t given_up = 0; given_up < std::uint64_t{1} << together.size(); ++given_up)
+      for (const std::int64_t tiles : {0, 1}) {
+        std::set<std::string> orders;
+        for (std::uint64_t seed = 0; seed < 100; ++seed) {
+          Mitigations m{random_set(seed), {}, {}, kind == BlockKind::moe ? tiles : 0};
+          for (std::size_t i = 0; i < together.size(); ++i)
+            m.set(together[i], (given_up >> i & 1) != 0 ? Treatment::recompute : Treatment::keep);
+          orders.insert(messages(compile(kind, context, {m, m, 2}), block));
+        }
+        EXPECT_EQ(orders.size(), 1u) << *orders.begin() << "| " << *orders.rbegin();
+      }
   }
 }
 

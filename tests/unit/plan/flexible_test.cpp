@@ -2,6 +2,7 @@
 // takes the same collectives, and what it remembers is what it would plan anew.
 #include <gtest/gtest.h>
 
+#include "plan/policy/together.hpp"
 #include "planning_fixtures.hpp"
 #include "program_fixtures.hpp"
 
@@ -10,32 +11,34 @@ namespace {
 
 constexpr int expert_ranks = 2, micro_batches = 4;
 
-std::vector<StageBlock> stage_of_three() {
+std::vector<StageBlock> stage_of_three(int tensor_parallel) {
   StageSetup setup;
   setup.shape.head = false;
   setup.shape.num_hidden_layers = 6;
   setup.shape.first_k_dense_replace = 1;
   setup.shape.intermediate_size = 48;
-  setup.grid = {2, expert_ranks, 1, expert_ranks};
+  setup.shape.shared_expert_intermediate_size = tensor_parallel > 1 ? 32 : 0;
+  setup.grid = {2, expert_ranks / tensor_parallel, tensor_parallel, expert_ranks};
   setup.sequence_length = 512;  // 1024 rows a rank at balance, 2048 at worst: 8 tiles and more
   setup.layers_of_pieces = {3, 3};
   return stage_blocks(setup, 0);  // synthetic input, dense, moe, moe
 }
 
-StepPlan::Setup setup_with(Bytes cap, Bytes host_cap) {
-  StepPlan::Setup setup = stage_of(stage_of_three(), one_forward_one_backward({2, micro_batches})[0], cap, Bytes(256));
+StepPlan::Setup setup_with(Bytes cap, Bytes host_cap, int tensor_parallel = 1) {
+  StepPlan::Setup setup =
+      stage_of(stage_of_three(tensor_parallel), one_forward_one_backward({2, micro_batches})[0], cap, Bytes(256));
   setup.limits.host_cap = host_cap;
   return setup;
 }
 
 /// Peak of an iteration in which everything gets the least treatment.
-Bytes least_peak() {
+Bytes least_peak(int tensor_parallel = 1) {
   const auto policy = make_policy("flexible");
-  return StepPlan(setup_with(plenty, plenty), *policy).memory().forecast();
+  return StepPlan(setup_with(plenty, plenty, tensor_parallel), *policy).least();
 }
-Bytes keep_peak() {
+Bytes keep_peak(int tensor_parallel = 1) {
   const auto policy = make_policy("keep");
-  StepPlan plan(setup_with(plenty, plenty), *policy);
+  StepPlan plan(setup_with(plenty, plenty, tensor_parallel), *policy);
   return forecast_memory(plan, [](int, const StageBlock& b) { return balanced_rows(b.context, 2); }).ledger().peak();
 }
 
@@ -69,10 +72,10 @@ class Doubted final : public Policy {
 class Lockstep {
  public:
   using MakePolicy = std::function<std::unique_ptr<Policy>()>;
-  Lockstep(Bytes cap, Bytes host_cap, const MakePolicy& make) {
+  Lockstep(Bytes cap, Bytes host_cap, const MakePolicy& make, int tensor_parallel = 1) {
     for (int m = 0; m < expert_ranks; ++m) {
       policies_.push_back(make());
-      plans.push_back(std::make_unique<StepPlan>(setup_with(cap, host_cap), *policies_.back()));
+      plans.push_back(std::make_unique<StepPlan>(setup_with(cap, host_cap, tensor_parallel), *policies_.back()));
     }
   }
   void run(std::int64_t iteration, const std::function<GateTable(int micro_batch, const StageBlock&)>& table_of) {
@@ -87,7 +90,7 @@ class Lockstep {
   const Policy& policy(int member) const { return *policies_[static_cast<std::size_t>(member)]; }
 
   std::vector<std::unique_ptr<StepPlan>> plans;
-  int sliced = 0, again = 0, kept = 0, blocks = 0;
+  int sliced = 0, again = 0, kept = 0, blocks = 0, held = 0, together = 0;
 
  private:
   void forward(const Item& item, const std::function<GateTable(int, const StageBlock&)>& table_of) {
@@ -116,6 +119,16 @@ class Lockstep {
     ASSERT_LE(p.memory().host_level() + f.host, p.limits().host_cap);
   }
   void count(const StepPlan& p, int mb, int b, bool gate) {
+    for (const Tensor t : {Tensor::qkv, Tensor::mlp_norm_input, Tensor::mlp_fc1_output}) {
+      const StageBlock& block = p.blocks()[static_cast<std::size_t>(b)];
+      if (!tensor_parallel_tensors(block).contains(t)) continue;
+      const BlockProgram& program = p.program(mb, b);
+      const bool saved = (program.kept | program.offloaded | program.quantized).contains(t);
+      ASSERT_EQ(saved, block.held.contains(t)) << name(t) << ", micro-batch " << mb << ", block " << b;
+      ASSERT_EQ(block.held, plans[0]->blocks()[static_cast<std::size_t>(b)].held);
+      held += saved;
+      together += !saved;
+    }
     if (!gate) return;
     const Mitigations &mine = p.mitigations(mb, b), &first = plans[0]->mitigations(mb, b);
     ASSERT_EQ(mine.tiles_per_slice, first.tiles_per_slice);
@@ -160,6 +173,50 @@ TEST(Flexible, NeverChoosesAFootprintBeyondItsBudgetAndTheGroupTakesTheSameColle
   EXPECT_GT(again, sliced);
   EXPECT_GT(kept, 0);
   EXPECT_LT(again + kept, blocks);
+}
+
+TEST(Flexible, TensorParallelRanksRecomputeTogetherWhatOnlyTheirGroupBringsBack) {
+  const Bytes least = least_peak(2), most = keep_peak(2);
+  ASSERT_LT(least, most);
+  int held = 0, together = 0, sliced = 0;
+  for (std::uint64_t seed = 0; seed < 16; ++seed) {
+    SCOPED_TRACE(seed);
+    const CounterRandom random(seed, 11);
+    const double share = seed % 4 == 0 ? 0 : random.uniform(0) * random.uniform(1);
+    const Bytes cap = least + Bytes(static_cast<std::int64_t>(share * static_cast<double>((most - least).value)));
+    const Bytes host(static_cast<std::int64_t>(random.below(2, 2) * random.below(3, 4 << 20)));
+    Lockstep group(cap, host, flexible(seed % 2 == 0 ? "flexible:ratio" : "flexible:greedy"), 2);
+    for (int iteration = 0; iteration < 2; ++iteration)
+      group.run(iteration, [&](int mb, const StageBlock& b) {
+        return random_table(b.context, mix(seed, iteration, mb, b.layer));
+      });
+    if (HasFatalFailure()) return;
+    held += group.held;
+    together += group.together;
+    sliced += group.sliced;
+  }
+  EXPECT_GT(held, 0);
+  EXPECT_GT(together, 0);
+  EXPECT_GT(sliced, 0);
+}
+
+TEST(Flexible, TensorParallelBlocksHoldMoreTheLargerTheCap) {
+  const auto policy = make_policy("flexible");
+  const Bytes least = least_peak(2), most = keep_peak(2);
+  std::ptrdiff_t before = 0;
+  for (int step = 0; step <= 32; ++step) {
+    const Bytes cap = least + Bytes((most - least).value * step / 32);
+    const StepPlan plan(setup_with(cap, plenty, 2), *policy);
+    EXPECT_LE(plan.memory().forecast(), cap);
+    EXPECT_EQ(plan.least(), least);
+    const auto holds = std::ranges::count_if(plan.blocks(), [](const StageBlock& b) { return !b.held.empty(); });
+    EXPECT_GE(holds, before);
+    if (step == 0) {
+      EXPECT_EQ(holds, 0);
+    }
+    before = holds;
+  }
+  EXPECT_EQ(before, 3) << "every layer";
 }
 
 TEST(Flexible, WhatItRemembersIsWhatItWouldPlanAnew) {

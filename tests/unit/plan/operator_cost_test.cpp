@@ -65,7 +65,12 @@ TEST(OperatorCost, ALayerForwardOf423BTakesTheDerivedTimes) {
   const OperatorCost layer = block_cost(published_423b(), PassKind::forward);
   EXPECT_GT(layer.compute.value, 12.9e-3);
   EXPECT_LT(layer.compute.value, 12.9e-3 * 1.1);
-  EXPECT_NEAR(layer.network.value, 14.1e-3, 0.1e-3);
+  // Rows of all tokens for QKV, sums of the out projection: 64 MiB each, half of them from the other rank at 400 GB/s.
+  const double tensor_parallel = 2 * (32.0 * MiB / 400e9 + published_423b().machine.node_latency.value);
+  EXPECT_DOUBLE_EQ(
+      (forward(published_423b(), Op::qkv).network + forward(published_423b(), Op::out_projection).network).value,
+      tensor_parallel);
+  EXPECT_NEAR(layer.network.value, 14.1e-3 + tensor_parallel, 0.1e-3);
   EXPECT_EQ(layer.saved, saved_activation_bytes(BlockKind::moe, published_423b().context, {12288, 2, {}}) +
                              Bytes(4 * 12288));  // the row weights, which travel with the row map
 }

@@ -179,5 +179,17 @@ TEST(DecisionRecord, RefusesMembersOfAGroupThatWouldTakePartInDifferentCollectiv
   EXPECT_EQ(refusal(line(0, locally) + line(1, "{}")), "accepted") << "what is local may differ";
 }
 
+TEST(DecisionRecord, RefusesTensorParallelRanksThatWouldNotRecomputeTogether) {
+  ReplayScope together = scope;
+  together.grid = Grid({1, 1, 2, 2});
+  for (const std::string tensor : {"qkv", "mlp_norm_input", "mlp_fc1_output"}) {
+    const std::string again = R"({"recompute": [")" + tensor + R"("]})", away = R"({"offload": [")" + tensor + R"("]})";
+    EXPECT_EQ(refusal(line(0, again) + line(1, "{}")), "accepted") << "data-parallel ranks may differ";
+    EXPECT_THAT(refusal(line(0, again) + line(1, "{}"), together), HasSubstr("recompute together"));
+    EXPECT_EQ(refusal(line(0, again) + line(1, again), together), "accepted");
+    EXPECT_EQ(refusal(line(0, away) + line(1, "{}"), together), "accepted") << "a copy is local";
+  }
+}
+
 }  // namespace
 }  // namespace spillway
