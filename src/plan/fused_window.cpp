@@ -5,16 +5,11 @@
 namespace spillway {
 namespace {
 
-/// Loads are told apart in steps of 1/16 of balance.
-constexpr std::int64_t load_steps = 16;
+/// Loads are told apart in steps of 1/8 of balance.
+constexpr std::int64_t load_steps = 8;
 
 bool exchanges_rows(const Instruction& i) {
   return i.action == Action::run && (i.op == Op::dispatch || i.op == Op::combine);
-}
-
-ExpertRows rounded(const ExpertRows& rows, const BlockContext& c) {
-  const std::int64_t step = std::max<std::int64_t>(1, c.routed_rows() / load_steps);
-  return {(rows.rows + step - 1) / step * step, c.local_experts(), {}};
 }
 
 /// Both messages of an operator that a tensor-parallel group computes together; such groups are ranks in a row.
@@ -42,9 +37,22 @@ std::vector<IssuedPart> parts_of(const std::vector<Instruction>& instructions, c
   return parts;
 }
 
+ExpertRows WindowPlanner::rounded(const WindowHalf& half) const {
+  const BlockContext& c = blocks_[static_cast<std::size_t>(half.block)].context;
+  const std::int64_t step = std::max<std::int64_t>(1, c.routed_rows() / load_steps);
+  return {(half.rows.rows + step - 1) / step * step, c.local_experts(), {}};
+}
+
+const std::vector<IssuedPart>& WindowPlanner::parts(const std::vector<Instruction>& instructions, int block) {
+  const auto found = parts_.find(&instructions);
+  if (found != parts_.end()) return found->second;
+  return parts_.emplace(&instructions, parts_of(instructions, blocks_[static_cast<std::size_t>(block)].context))
+      .first->second;
+}
+
 const WindowPlanner::Durations& WindowPlanner::durations(const WindowHalf& half, const Instruction& i) {
   const BlockContext& c = blocks_[static_cast<std::size_t>(half.block)].context;
-  const ExpertRows rows = rounded(half.rows, c);
+  const ExpertRows rows = rounded(half);
   const auto [found, is_new] = durations_.try_emplace({half.block, i.op, i.pass, rows.rows});
   Durations& d = found->second;
   if (!is_new) return d;
@@ -71,9 +79,10 @@ WindowPlanner::Chain WindowPlanner::chain(const WindowHalf& half) {
     chain.parts.push_back(part);
   };
   int slices = 1;
-  for (const IssuedPart& p : half.parts) slices = std::max(slices, p.instruction->slice + 1);
-  for (std::size_t n = 0; n < half.parts.size(); ++n) {
-    const auto& [instruction, part] = half.parts[n];
+  const std::span<const IssuedPart> rest = half.rest();
+  for (const IssuedPart& p : rest) slices = std::max(slices, p.instruction->slice + 1);
+  for (std::size_t n = 0; n < rest.size(); ++n) {
+    const auto& [instruction, part] = rest[n];
     const bool repeats_exchange = instruction->recompute && exchanges_rows(*instruction);
     if (instruction->action != Action::run || (instruction->recompute && !repeats_exchange)) continue;
     const Durations& d = durations(half, *instruction);
@@ -87,10 +96,23 @@ WindowPlanner::Chain WindowPlanner::chain(const WindowHalf& half) {
   return chain;
 }
 
-std::vector<bool> WindowPlanner::issue_order(const WindowHalf& forward, const WindowHalf& backward) {
+const std::vector<bool>& WindowPlanner::issue_order(const WindowHalf& forward, const WindowHalf& backward) {
+  Key key;
+  auto at = key.begin();
+  for (const WindowHalf* half : {&forward, &backward})
+    for (const std::uint64_t k : {static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(&half->parts)),
+                                  static_cast<std::uint64_t>(half->done), static_cast<std::uint64_t>(half->block),
+                                  static_cast<std::uint64_t>(rounded(*half).rows)})
+      *at++ = k;
+  const auto found = known_.find(key);
+  if (found != known_.end()) return found->second;
+  return known_.emplace(key, find_order(forward, backward)).first->second;
+}
+
+std::vector<bool> WindowPlanner::find_order(const WindowHalf& forward, const WindowHalf& backward) {
   if (!takes_turns(blocks_[static_cast<std::size_t>(forward.block)].context)) {
-    std::vector<bool> one_by_one(backward.parts.size(), true);
-    one_by_one.insert(one_by_one.end(), forward.parts.size(), false);
+    std::vector<bool> one_by_one(backward.rest().size(), true);
+    one_by_one.insert(one_by_one.end(), forward.rest().size(), false);
     return one_by_one;
   }
   const std::array<const WindowHalf*, 2> halves{&forward, &backward};
@@ -110,7 +132,7 @@ std::vector<bool> WindowPlanner::issue_order(const WindowHalf& forward, const Wi
     const std::size_t h = id == ChainId::backward ? 1 : 0;
     issue_until(h, chains[h].parts[segments[h]++] + 1);
   }
-  for (const std::size_t h : {1, 0}) issue_until(h, halves[h]->parts.size());
+  for (const std::size_t h : {1, 0}) issue_until(h, halves[h]->rest().size());
   return order;
 }
 

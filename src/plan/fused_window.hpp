@@ -3,8 +3,10 @@
 #include <map>
 #include <span>
 #include <tuple>
+#include <unordered_map>
 #include <vector>
 
+#include "base/array_hash.hpp"
 #include "plan/cost/machine_profile.hpp"
 #include "plan/program/block_program.hpp"
 #include "plan/program/stage.hpp"
@@ -25,9 +27,12 @@ std::vector<IssuedPart> parts_of(const std::vector<Instruction>& instructions, c
 
 /// What is still to be issued of one pass.
 struct WindowHalf {
-  std::span<const IssuedPart> parts;
-  int block = 0;      ///< of the stage
-  ExpertRows rows{};  ///< of the group's most loaded member
+  const std::vector<IssuedPart>& parts;
+  std::size_t done = 0;  ///< parts that have been issued
+  int block = 0;         ///< of the stage
+  ExpertRows rows{};     ///< of the group's most loaded member
+
+  std::span<const IssuedPart> rest() const { return std::span(parts).subspan(done); }
 };
 
 /// Finds the orders of a stage's windows and remembers them. Everything it looks at is the same on all ranks of an expert
@@ -40,9 +45,11 @@ class WindowPlanner {
   WindowPlanner(std::vector<StageBlock> blocks, MachineProfile machine)
       : blocks_(std::move(blocks)), machine_(std::move(machine)) {}
 
-  /// For every part of both halves, in the order of issue, whether it is the backward half's. The order within a half
-  /// stays.
-  std::vector<bool> issue_order(const WindowHalf& forward, const WindowHalf& backward);
+  /// parts_of, remembered: the instructions must stay where they are as long as the planner.
+  const std::vector<IssuedPart>& parts(const std::vector<Instruction>& instructions, int block);
+  /// For every part of both halves that is left, in the order of issue, whether it is the backward half's. The order within
+  /// a half stays. The halves' parts must come from parts().
+  const std::vector<bool>& issue_order(const WindowHalf& forward, const WindowHalf& backward);
   CacheCounts counts() const { return orders_.counts(); }
 
  private:
@@ -56,10 +63,15 @@ class WindowPlanner {
   };
   Chain chain(const WindowHalf& half);
   const Durations& durations(const WindowHalf& half, const Instruction& instruction);
+  std::vector<bool> find_order(const WindowHalf& forward, const WindowHalf& backward);
+  ExpertRows rounded(const WindowHalf& half) const;
 
   std::vector<StageBlock> blocks_;
   MachineProfile machine_;
   InterleavingCache orders_;
+  std::unordered_map<const std::vector<Instruction>*, std::vector<IssuedPart>> parts_;
+  using Key = std::array<std::uint64_t, 8>;
+  std::unordered_map<Key, std::vector<bool>, ArrayHash> known_;  ///< by parts, done, block and rows of both halves
   std::map<std::tuple<int, Op, PassKind, std::int64_t>, Durations> durations_;  ///< by block, operator, pass and rows
 };
 

@@ -64,14 +64,12 @@ void WorkOrder::make_steps() {
 
 void WorkOrder::add_window(std::size_t forwards_done, std::size_t backwards_done) {
   const Item item = plan_.current(), other = plan_.beside_current();
-  const auto context = [&](const Item& i) { return plan_.blocks()[static_cast<std::size_t>(i.block)].context; };
-  const auto forward = parts_of(plan_.program(item.micro_batch, item.block).forward, context(item));
-  const auto backward = parts_of(plan_.program(other.micro_batch, other.block).backward, context(other));
-  const auto half = [&](const Item& i, const std::vector<IssuedPart>& parts, std::size_t done) {
-    return WindowHalf{std::span(parts).subspan(done), i.block, plan_.group_rows(i.micro_batch, i.block)};
-  };
-  for (const bool goes_back :
-       windows_.issue_order(half(item, forward, forwards_done), half(other, backward, backwards_done)))
+  const auto& forward = windows_.parts(plan_.program(item.micro_batch, item.block).forward, item.block);
+  const auto& backward = windows_.parts(plan_.program(other.micro_batch, other.block).backward, other.block);
+  const auto& order =
+      windows_.issue_order({forward, forwards_done, item.block, plan_.group_rows(item.micro_batch, item.block)},
+                           {backward, backwards_done, other.block, plan_.group_rows(other.micro_batch, other.block)});
+  for (const bool goes_back : order)
     steps_.push_back(goes_back ? step_of(other, backward, backwards_done++) : step_of(item, forward, forwards_done++));
 }
 

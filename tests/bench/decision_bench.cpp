@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "app/case_reader.hpp"
-#include "plan/step_plan.hpp"
+#include "plan/work_order.hpp"
 #include "run/engine.hpp"
 #include "run/policy_run.hpp"
 #include "run/projection.hpp"
@@ -134,23 +134,22 @@ struct Decided {
   std::int64_t decisions = 0;
   double seconds = 0;
 };
-Decided decide_iteration(StepPlan& plan, const Tables& tables, std::int64_t iteration) {
+Decided decide_iteration(StepPlan& plan, WorkOrder& order, const Tables& tables, std::int64_t iteration) {
   Decided decided;
   Stopwatch watch;
   GateTable table;
   std::vector<Offer> offers;
   watch.start();
-  for (plan.begin_iteration(iteration); !plan.finished(); plan.advance()) {
-    const auto [kind, mb, b] = plan.current();
-    if (kind != Item::Kind::forward) continue;
-    const BlockProgram& program = plan.decide(mb, b);
-    ++decided.decisions;
-    if (program.gate == program.forward.size()) continue;
+  for (order.begin_iteration(iteration); !order.finished(); order.advance()) {
+    const WorkStep step = order.current();
+    const int mb = step.item.micro_batch, b = step.item.block;
+    decided.decisions += step.first && step.item.kind == Item::Kind::forward;
+    if (!step.is_gate) continue;
     watch.stop();
     table = tables[static_cast<std::size_t>(mb)][static_cast<std::size_t>(b)];
     offers.assign(static_cast<std::size_t>(table.members), plan.offer(mb, b));
     watch.start();
-    plan.decide_after_gate(mb, b, {table, offers, 0});
+    order.gate({table, offers, 0});
     ++decided.decisions;
   }
   watch.stop();
@@ -161,13 +160,15 @@ Decided decide_iteration(StepPlan& plan, const Tables& tables, std::int64_t iter
 /// All decisions of an iteration: published below 10 ms, of 18 s. Cold: a new plan's first iteration. Warm: an iteration
 /// with other loads, after three.
 enum class Memory { cold, warm };
-void flexible_iteration(benchmark::State& state, const char* name, Memory memory, bool spike) {
-  const Case& c = published_case(spike);
+void flexible_iteration(benchmark::State& state, const char* name, Memory memory, bool spike, bool fused = false) {
+  Case c = published_case(spike);
+  if (fused) c.schedule = "dual_batch";
   std::vector<Tables> tables;
   for (std::int64_t i = 0; i < 6; ++i) tables.push_back(tables_of(c, i));
   const Schedule schedule = pipeline_schedule(c);
   std::unique_ptr<Policy> policy;
   std::unique_ptr<StepPlan> plan;
+  std::unique_ptr<WorkOrder> order;
   std::int64_t decisions = 0, iteration = 0, hits = 0, lookups = 0;
   double least = std::numeric_limits<double>::infinity();
   for (auto _ : state) {
@@ -175,11 +176,12 @@ void flexible_iteration(benchmark::State& state, const char* name, Memory memory
       plan.reset();
       policy = make_policy(name);
       plan = std::make_unique<StepPlan>(step_setup(c, schedule, 0, c.provisioning.margin), *policy);
+      order = std::make_unique<WorkOrder>(*plan);
       for (iteration = 0; memory == Memory::warm && iteration < 3; ++iteration)
-        decide_iteration(*plan, tables[static_cast<std::size_t>(iteration)], iteration);
+        decide_iteration(*plan, *order, tables[static_cast<std::size_t>(iteration)], iteration);
     }
     const CacheCounts before = policy->cache();
-    const Decided all = decide_iteration(*plan, tables[static_cast<std::size_t>(iteration)], iteration);
+    const Decided all = decide_iteration(*plan, *order, tables[static_cast<std::size_t>(iteration)], iteration);
     ++iteration;
     state.SetIterationTime(all.seconds);
     least = std::min(least, all.seconds);
@@ -197,6 +199,10 @@ BENCHMARK_CAPTURE(flexible_iteration, greedy_cold, "flexible:greedy", Memory::co
 BENCHMARK_CAPTURE(flexible_iteration, greedy_warm, "flexible:greedy", Memory::warm, false)->Apply(timed_by_hand);
 BENCHMARK_CAPTURE(flexible_iteration, ratio_cold, "flexible:ratio", Memory::cold, false)->Apply(timed_by_hand);
 BENCHMARK_CAPTURE(flexible_iteration, ratio_warm, "flexible:ratio", Memory::warm, false)->Apply(timed_by_hand);
+BENCHMARK_CAPTURE(flexible_iteration, ratio_fused_cold, "flexible:ratio", Memory::cold, false, true)
+    ->Apply(timed_by_hand);
+BENCHMARK_CAPTURE(flexible_iteration, ratio_fused_warm, "flexible:ratio", Memory::warm, false, true)
+    ->Apply(timed_by_hand);
 BENCHMARK_CAPTURE(flexible_iteration, ratio_cold_spike, "flexible:ratio", Memory::cold, true)->Apply(timed_by_hand);
 BENCHMARK_CAPTURE(flexible_iteration, ratio_warm_spike, "flexible:ratio", Memory::warm, true)->Apply(timed_by_hand);
 

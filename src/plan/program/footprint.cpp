@@ -1,6 +1,7 @@
 #include "plan/program/footprint.hpp"
 
 #include <algorithm>
+#include <optional>
 
 #include "base/error.hpp"
 #include "workload/shape/quantized.hpp"
@@ -58,27 +59,38 @@ class FootprintForm::Walk {
     now.slice = slice;
   }
   void change(Tensor t, int slice, int sign, bool quantized = false) {
+    const Kind& kind = kind_of(t, quantized);
+    now.fixed += sign * kind.fixed;
+    if (kind.size < 0) return;
+    std::int16_t& count = (slice < 0 ? now.whole : now.in_slice)[static_cast<std::size_t>(kind.size)];
+    count = static_cast<std::int16_t>(count + sign);
+  }
+  /// Bytes of a tensor that no load changes, or the number of its size.
+  struct Kind {
+    std::int64_t fixed = 0;
+    int size = -1;
+  };
+  const Kind& kind_of(Tensor t, bool quantized) {
+    std::optional<Kind>& known = kinds_[quantized ? 1 : 0][static_cast<std::size_t>(t)];
+    if (known) return *known;
     const BlockContext& c = setting_.context;
     const Extent none = extent(t, c, {0, 0, 0});
     const bool received = extent(t, c, {1, 0, 0}).rows != none.rows, sent = extent(t, c, {0, 0, 1}).rows != none.rows;
-    if (!received && !sent) {
-      const Bytes plain = quantized ? quantized_bytes(none.elements()) : none.bytes();
-      now.fixed += sign * round_up(plain, form_.alignment_).value;
-      return;
-    }
-    const Size size{sent, quantized, none.cols, quantized ? 1 : none.bytes_per_element};
-    Counts& counts = slice < 0 ? now.whole : now.in_slice;
-    counts[number_of(size)] = static_cast<std::int16_t>(counts[number_of(size)] + sign);
+    if (received || sent)
+      return known.emplace(Kind{0, number_of({sent, quantized, none.cols, none.bytes_per_element})});
+    const Bytes plain = quantized ? quantized_bytes(none.elements()) : none.bytes();
+    return known.emplace(Kind{round_up(plain, form_.alignment_).value, -1});
   }
-  std::size_t number_of(const Size& size) {
+  int number_of(const Size& size) {
     const auto at = std::find(form_.sizes_.begin(), form_.sizes_.end(), size);
-    if (at != form_.sizes_.end()) return static_cast<std::size_t>(at - form_.sizes_.begin());
+    if (at != form_.sizes_.end()) return static_cast<int>(at - form_.sizes_.begin());
     ensure(form_.sizes_.size() < most_sizes, "tensors of more than {} sizes", most_sizes);
     form_.sizes_.push_back(size);
-    return form_.sizes_.size() - 1;
+    return static_cast<int>(form_.sizes_.size()) - 1;
   }
   FootprintForm& form_;
   const FootprintSetting& setting_;
+  std::array<std::array<std::optional<Kind>, tensor_count>, 2> kinds_;
 };
 
 FootprintForm::FootprintForm(const BlockProgram& program, const FootprintSetting& setting)
@@ -92,13 +104,15 @@ FootprintForm::FootprintForm(const BlockProgram& program, const FootprintSetting
   if (setting.receives_gradient) walk.remove(Tensor::block_output);
   held_ = walk.now;
 
-  Walk reloads(*this, setting);
-  for (const Instruction& i : program.reloads)
-    for (const Tensor t : i.allocate) {
-      reloads.add(t);
-      walk.add(t);
-    }
-  reloaded_ = reloads.now;
+  const auto reload = [&] {
+    for (const Instruction& i : program.reloads)
+      for (const Tensor t : i.allocate) walk.add(t);
+  };
+  walk.now = {};
+  reload();
+  reloaded_ = walk.now;
+  walk.now = held_;
+  reload();
   if (setting.receives_gradient) walk.add(Tensor::d_residual);
   walk.note(backward_);
   for (const Instruction& i : program.backward) walk.step(i, backward_);

@@ -59,8 +59,11 @@ void Lifetimes::plan(std::size_t end, const Fate& fate) {
       live_.insert(t);
       quantized_.erase(t);
     });
-    Instruction instruction{step.row->op, step.direction, step.recompute, {}, pass.scratch};
+    Instruction instruction{step.row->op, step.direction, step.recompute, {}, {}};
     instruction.slice = step.slice;
+    instruction.allocate.reserve(pass.writes.size() + pass.scratch.size());
+    instruction.release.reserve(pass.scratch.size() + pass.reads.size() + pass.writes.size());
+    instruction.release = pass.scratch;
     for (const Tensor t : pass.writes)
       if (!live_.contains(t)) {
         live_.insert(t);

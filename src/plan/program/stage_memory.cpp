@@ -110,7 +110,7 @@ Budget StageMemory::budget(int micro_batch, int block) const {
   Budget b;
   b.forward = cap - level_ - beside(at_);
   b.host = setup_.host_cap - host_;
-  Bytes level = level_, slack_held = cap, slack_ready = cap;
+  Bytes level = level_, slack_held = cap - mine.held, slack_ready = slack_held - mine.reloaded;
   run(at_, level);
   bool reloaded = false;
   b.backward = cap;

@@ -1,6 +1,7 @@
 #include "workload/shape/slices.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.hpp"
 
@@ -46,6 +47,27 @@ std::vector<std::int64_t> tiles_of_members(const GateTable& t, const std::vector
   for (std::int64_t& sum : sums)
     for (const auto end = expert + t.local_experts(); expert != end; ++expert) sum += parts(*expert, tile);
   return sums;
+}
+
+/// Where the next row of an expert goes: its slice, and how many rows of the expert that slice still takes.
+struct Place {
+  std::int64_t slice, room;
+};
+
+/// Of the first row of every expert, [experts].
+std::vector<Place> first_rows(const GateTable& t, const std::vector<std::int64_t>& received, Slice slice) {
+  std::vector<Place> places;
+  places.reserve(received.size());
+  auto expert = received.begin();
+  for (std::int64_t member = 0; member < t.members; ++member) {
+    std::int64_t tiles = 0;
+    for (const auto end = expert + t.local_experts(); expert != end; ++expert) {
+      const std::int64_t taken = tiles % slice.tiles_per_slice;
+      places.push_back({tiles / slice.tiles_per_slice, (slice.tiles_per_slice - taken) * slice.tile});
+      tiles += parts(*expert, slice.tile);
+    }
+  }
+  return places;
 }
 
 /// Most rows of `tiles` tiles where each of `experts` experts has at most `limit` rows: full tiles first, then the short
@@ -102,41 +124,37 @@ std::vector<std::vector<ExpertRows>> rows_in_slices(const GateTable& table, std:
                                                     std::int64_t tile) {
   check_tiles(tiles_per_slice, tile);
   const std::vector<std::int64_t> received = rows_received(table);
-  const std::int64_t most = std::ranges::max(tiles_of_members(table, received, tile)), local = table.local_experts();
-  std::vector<std::vector<ExpertRows>> slices(static_cast<std::size_t>(parts(most, tiles_per_slice)),
-                                              std::vector<ExpertRows>(static_cast<std::size_t>(table.members),
-                                                                      ExpertRows{0, 0, 0}));
-  // 1. where every expert stands: the slice of its next row, and how many of its rows that slice still takes
-  struct Place {
-    std::int64_t slice, room;
-  };
-  std::vector<Place> places(received.size());
-  const std::int64_t rows_of_slice = tiles_per_slice * tile;
-  std::int64_t first_tile = 0;  // of the member, the first one of the expert
+  const std::int64_t most = std::ranges::max(tiles_of_members(table, received, tile));
+  const std::vector<ExpertRows> nothing(static_cast<std::size_t>(table.members), ExpertRows{0, 0, 0});
+  std::vector<std::vector<ExpertRows>> slices(static_cast<std::size_t>(parts(most, tiles_per_slice)), nothing);
+  // 1. received by the members of the experts
+  const std::vector<Place> first = first_rows(table, received, {tiles_per_slice, 0, tile});
+  const std::int64_t all = tiles_per_slice * tile;
   for (std::int64_t expert = 0; expert < table.experts; ++expert) {
-    if (expert % local == 0) first_tile = 0;
-    places[expert] = {first_tile / tiles_per_slice, rows_of_slice - first_tile % tiles_per_slice * tile};
-    // 2. received by its member
-    Place place = places[expert];
-    for (std::int64_t left = received[expert]; left > 0; place = {place.slice + 1, rows_of_slice}) {
-      ExpertRows& rows = slices[place.slice][expert / local];
+    Place place = first[expert];
+    for (std::int64_t left = received[expert]; left > 0; place = {place.slice + 1, all}) {
+      ExpertRows& rows = slices[place.slice][expert / table.local_experts()];
       rows.rows += std::min(left, place.room);
       ++rows.active;
       left -= place.room;
     }
-    first_tile += parts(received[expert], tile);
   }
-  // 3. sent by every member, source after source
-  for (std::int64_t source = 0; source < table.members; ++source)
-    for (std::int64_t expert = 0; expert < table.experts; ++expert)
-      for (std::int64_t left = table.of(source, expert); left > 0;) {
-        Place& place = places[expert];
-        const std::int64_t taken = std::min(left, place.room);
-        *slices[place.slice][source].sent += taken;
-        left -= taken;
-        place.room -= taken;
-        if (place.room == 0) place = {place.slice + 1, rows_of_slice};
+  // 2. sent by every member: the rows of an expert are taken source by source
+  std::vector<Place> next = first;
+  std::vector<std::int64_t> sent(slices.size());
+  const std::int64_t* rows = table.rows.data();
+  for (std::int64_t source = 0; source < table.members; ++source) {
+    for (Place& place : next) {
+      std::int64_t left = *rows++;
+      for (; left >= place.room; place = {place.slice + 1, all}) {
+        sent[place.slice] += place.room;
+        left -= place.room;
       }
+      if (left > 0) sent[place.slice] += left;
+      place.room -= left;
+    }
+    for (std::size_t j = 0; j < slices.size(); ++j) slices[j][source].sent = std::exchange(sent[j], 0);
+  }
   return slices;
 }
 

@@ -259,6 +259,30 @@ TEST(Flexible, ACapJustAboveTheLeastGivesSlicesAndAmpleMemoryGivesNothingUp) {
   EXPECT_EQ(ample[2], ample[0]);
 }
 
+// One micro-batch of four equal layers: each takes its part of what is left, those after it taken into account.
+TEST(Flexible, LayersShareAMicroBatchsBudgetInProportionToWhatTheyWouldKeep) {
+  const std::vector<StageBlock> layers(4, StageBlock{BlockKind::dense, 0, small_dense_layer()});
+  const std::vector<Task> order = {{Task::Kind::forward, 0}, {Task::Kind::backward, 0}};
+  const auto free = make_policy("flexible");
+  const Bytes least_needed = StepPlan(stage_of(layers, order), *free).memory().forecast();
+  int gave_up = 0, kept = 0;
+  for (std::int64_t spare = 0; spare <= 8000; spare += 100) {
+    const auto policy = make_policy("flexible:greedy");
+    StepPlan plan(stage_of(layers, order, least_needed + Bytes(spare)), *policy);
+    for (plan.begin_iteration(0); !plan.finished(); plan.advance()) {
+      if (plan.current().kind != Item::Kind::forward) continue;
+      const int b = plan.current().block;
+      plan.decide(0, b);
+      const Bytes least = plan.memory().least(b).held, held = plan.memory().decided(0, b).held;
+      const auto share = static_cast<double>((plan.budget(0, b).held - least).value) / (4 - b);
+      ASSERT_LE(static_cast<double>((held - least).value), share) << spare << " bytes, block " << b;
+      ++(plan.mitigations(0, b) == Mitigations::keep_all() ? kept : gave_up);
+    }
+  }
+  EXPECT_GT(gave_up, 0);
+  EXPECT_GT(kept, 0);
+}
+
 TEST(Flexible, GivesUpNothingInBlocksThatAreNoLayers) {
   const auto policy = make_policy("flexible");
   EXPECT_EQ(decision("flexible", BlockKind::head, {}), Mitigations::keep_all());

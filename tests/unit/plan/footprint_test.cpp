@@ -88,6 +88,23 @@ TEST(Footprint, IsWhatTheBooksFindForAnyDecisionAndLoad) {
   });
 }
 
+// Rows from none to far beyond balance: the worst moment is another one for each.
+TEST(Footprint, OneFormServesEveryLoad) {
+  for_every_moe_block([](const BlockContext& c) {
+    for (std::uint64_t seed = 0; seed < 20; ++seed) {
+      const BlockDecision d(random_mitigations(seed), random_mitigations(500 + seed), 0);
+      const FootprintSetting setting = footprint_setting(BlockKind::moe, c, Bytes(256));
+      const BlockProgram p = compile(BlockKind::moe, c, d);
+      const FootprintForm form(p, setting);
+      for (const std::int64_t rows : {0, 1, 16, 48, 49, 200, 5000}) {
+        const BlockRows load{{rows, std::min(rows, c.local_experts()), {}}, {}};
+        const Footprint expected = Account(setting, load).of(p);
+        ASSERT_EQ(form.at(load), expected) << "seed " << seed << ", " << rows << " rows";
+      }
+    }
+  });
+}
+
 TEST(Footprint, OfBlocksWithoutExperts) {
   const BlockContext c = moe_block(2, 8, Inventory::lean);
   for (const BlockKind kind :

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include "plan/policy/group_choice.hpp"
 #include "planning_fixtures.hpp"
 
 namespace spillway {
@@ -172,6 +173,28 @@ TEST(Greedy, RatioIsNeverSlowerThanThePublishedOrderOnThePublishedLayer) {
     };
     EXPECT_LE(exposed(GreedyChoice::ratio), exposed(GreedyChoice::greedy)) << mebibytes << " MiB";
   }
+}
+
+// Large budgets after small ones and small after large ones: a path remembers its rounds, not who asked for them.
+TEST(Greedy, APathGivesEveryBudgetWhatItWouldGetAlone) {
+  const MachineProfile machine;
+  const StageBlock block{BlockKind::moe, 0, published_layer()};
+  for (const GreedyChoice choice : {GreedyChoice::greedy, GreedyChoice::ratio})
+    for (const bool quantize : {false, true}) {
+      GreedyProblem problem{block, {balanced_rows(block.context, 1.3), {}}, {}, Bytes(256), machine, choice, quantize,
+                            true,  collective_tensors(block.context),       {}};
+      ProgramCache programs;
+      GreedyPath path(problem, programs, 0);
+      for (const std::int64_t mebibytes : {500, 900, 40, 1000, 300, 0, 700, 301}) {
+        problem.budget = held_at_most(mebibytes << 20);
+        problem.budget.backward = Bytes((mebibytes + 1200) << 20);
+        const GreedyResult alone = plan_greedily(problem);
+        const GreedyPath::End end = path.within(problem.budget);
+        EXPECT_EQ(end.chosen, alone.chosen) << mebibytes << " MiB";
+        EXPECT_EQ(end.fits, alone.fits);
+        EXPECT_EQ(end.rounds, alone.trace.size());
+      }
+    }
 }
 
 TEST(Greedy, LeavesAloneWhatMustNotBeRecomputedOrIsDecidedAlready) {

@@ -53,7 +53,8 @@ Peaks brute_force(const Stage& s, const std::vector<Footprint>& all) {
   return peaks;
 }
 
-/// Stages of 1 to 4 blocks under 1F1B, footprints of at most some hundred bytes, a cap between the least and much more.
+/// Stages of 1 to 4 blocks under 1F1B, the last with a loss that goes backward at once; footprints of at most some hundred
+/// bytes, a cap between the least and much more.
 Stage random_stage(std::uint64_t seed) {
   const CounterRandom random(seed);
   std::uint64_t n = 0;
@@ -64,7 +65,8 @@ Stage random_stage(std::uint64_t seed) {
   s.micro_batches = 1 + static_cast<int>(below(7));
   s.setup.order = one_forward_one_backward({stages, s.micro_batches})[static_cast<std::size_t>(stage)];
   for (std::int64_t b = 1 + below(4); b > 0; --b) {
-    s.setup.blocks.push_back({BlockKind::dense, 0, {}});
+    const bool loss = b == 1 && stage == stages - 1;
+    s.setup.blocks.push_back({loss ? BlockKind::square_loss : BlockKind::dense, 0, {}});
     const std::int64_t held = below(20), forward = held + below(50), backward = held + below(50);
     s.setup.least.push_back({Bytes(forward), Bytes(forward), Bytes(held), Bytes(backward), {}, {}});
   }

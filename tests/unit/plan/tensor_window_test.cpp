@@ -35,7 +35,7 @@ std::string messages(const StageBlock& block, const BlockProgram& forward, const
   const ExpertRows rows{block.context.routed_rows(), block.context.local_experts(), {}};
   auto next_f = f.begin(), next_b = b.begin();
   WindowPlanner planner({block}, {});
-  for (const bool back : planner.issue_order({f, 0, rows}, {b, 0, rows})) {
+  for (const bool back : planner.issue_order({f, 0, 0, rows}, {b, 0, 0, rows})) {
     const IssuedPart& part = back ? *next_b++ : *next_f++;
     const Instruction& i = *part.instruction;
     if (i.action == Action::run && together.contains(i.op))
