@@ -249,7 +249,7 @@ void add_machine(Rows rows) {
   add("network_latency", {"s", "of a message between nodes", seconds}, &MachineProfile::network_latency);
   add("link_bandwidth", {"bytes/s", "between device and host, each way", rate}, &MachineProfile::link_bandwidth);
   add("ranks_per_node", {"ranks", "consecutive ranks that share a node", count}, &MachineProfile::ranks_per_node);
-  add("interference", {"", "slow-down of computation while a copy to or from the host is under way", {1, 1000}},
+  add("interference", {"", "slow-down of computation while a copy or a message is under way", {1, 1000}},
       &MachineProfile::interference);
   add("restart_seconds", {"s", "charged for one restart", seconds}, &MachineProfile::restart_seconds);
   add("shared_memory", {"", "host and device memory are one: offloading frees nothing"},

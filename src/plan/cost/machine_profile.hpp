@@ -18,7 +18,7 @@ struct MachineProfile {
   Seconds network_latency{5e-6};   ///< of a message between nodes
   double link_bandwidth = 1e10;    ///< bytes/s between device and host, each way
   int ranks_per_node = 8;
-  double interference = 1.0;      ///< slow-down of computation while a copy to or from the host is under way
+  double interference = 1.0;      ///< slow-down of computation beside copies and messages (base/compute_lane.hpp)
   Seconds restart_seconds{10.0};  ///< cold start charged for one restart on the virtual clock
   bool shared_memory = false;     ///< host and device memory are one (offloading frees nothing)
   bool operator==(const MachineProfile&) const = default;

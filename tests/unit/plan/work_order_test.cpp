@@ -1,0 +1,133 @@
+// The order of work of a stage with fused units: everything once, halves in their order, exchanges alike on a group, never
+// more memory than foreseen, and plain order in uneven iterations.
+#include "plan/work_order.hpp"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+#include "plan/schedule/fused_units.hpp"
+#include "program_fixtures.hpp"
+
+namespace spillway {
+namespace {
+
+/// The first of two stages: three MoE blocks, six micro-batches.
+StepPlan::Setup fused_stage(double fuse_up_to, Bytes cap = plenty) {
+  const BlockContext c = moe_block(4, 8, Inventory::standard);
+  std::vector<StageBlock> blocks;
+  for (int layer = 0; layer < 3; ++layer) blocks.push_back({BlockKind::moe, layer, c});
+  StepPlan::Setup setup = stage_of(blocks, fused_units({2, 6, 1})[0], cap);
+  setup.fuse_up_to = fuse_up_to;
+  setup.machine.launch = Seconds(1e-9);  // seconds follow from the rows
+  setup.machine.peak_flops = 1e11;
+  return setup;
+}
+
+/// Carries an iteration out with loads by chance; calls visit(step) for every step.
+template <class Visit>
+void carry_out(StepPlan& plan, std::uint64_t seed, const Visit& visit) {
+  WorkOrder order(plan);
+  for (order.begin_iteration(0); !order.finished(); order.advance()) {
+    const WorkStep step = order.current();
+    visit(step);
+    const auto [mb, b] = std::pair(step.item.micro_batch, step.item.block);
+    if (!step.is_gate) continue;
+    const GateTable table = random_table(plan.blocks()[static_cast<std::size_t>(b)].context, mix(seed, mb, b));
+    const std::vector<Offer> offers(static_cast<std::size_t>(table.members), plan.offer(mb, b));
+    order.gate({table, offers, 0});
+  }
+}
+
+std::string exchanges(std::string_view policy, std::uint64_t seed) {
+  const auto chosen = make_policy(policy);
+  StepPlan plan(fused_stage(1e6), *chosen);
+  std::string text;
+  carry_out(plan, seed, [&](const WorkStep& s) {
+    if (s.part == Part::begin || s.is_gate)
+      text += fmt::format("{}{}{}.{} ", name(*s.instruction), s.item.kind == Item::Kind::backward ? "'" : "",
+                          s.item.micro_batch, s.item.block);
+  });
+  return text;
+}
+
+TEST(WorkOrder, EveryInstructionOnceAndAPassInItsOrder) {
+  for (const char* policy : {"keep", "full", "flexible"}) {
+    const auto chosen = make_policy(policy);
+    StepPlan plan(fused_stage(1e6), *chosen);
+    std::map<std::tuple<int, int, Item::Kind>, std::vector<const Instruction*>> begun, ended;
+    bool in_turns = false;
+    Item last;
+    carry_out(plan, 1, [&](const WorkStep& s) {
+      if (s.instruction == nullptr) return;
+      in_turns |= last.kind == Item::Kind::backward && s.item.kind == Item::Kind::forward && !s.first;
+      last = s.item;
+      const auto key = std::tuple(s.item.micro_batch, s.item.block, s.item.kind);
+      if (s.part != Part::end) begun[key].push_back(s.instruction);
+      if (s.part != Part::begin) ended[key].push_back(s.instruction);
+    });
+    EXPECT_TRUE(in_turns) << policy;
+    EXPECT_EQ(begun.size(), ended.size());
+    for (int mb = 0; mb < 6; ++mb)
+      for (int b = 0; b < 3; ++b)
+        for (const Item::Kind kind : {Item::Kind::forward, Item::Kind::backward}) {
+          const BlockProgram& program = plan.program(mb, b);
+          const auto& list = kind == Item::Kind::forward ? program.forward : program.backward;
+          const auto& seen = ended[{mb, b, kind}];
+          ASSERT_EQ(seen.size(), list.size()) << policy << ", micro-batch " << mb << ", block " << b;
+          for (std::size_t i = 0; i < list.size(); ++i) EXPECT_EQ(seen[i]->op, list[i].op);
+          EXPECT_EQ(begun[std::tuple(mb, b, kind)], seen) << "an exchange ends before it begins";
+        }
+  }
+}
+
+/// Ranks of a group see the same loads and may treat local tensors differently.
+TEST(WorkOrder, ExchangesComeInOneOrderWhateverARankRecomputes) {
+  std::set<std::string> orders;
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    orders.insert(exchanges("keep", seed));
+    EXPECT_TRUE(orders.contains(exchanges("selective", seed))) << "seed " << seed;
+  }
+  EXPECT_GT(orders.size(), 1u) << "the order follows the load, or this shows nothing";
+}
+
+TEST(WorkOrder, StaysWithinTheForecastOfItsStage) {
+  for (std::uint64_t seed = 0; seed < 10; ++seed) {
+    const auto probe = make_policy("flexible");
+    const Bytes least = StepPlan(fused_stage(1e6), *probe).memory().forecast();
+    const auto chosen = make_policy("flexible");
+    StepPlan plan(fused_stage(1e6, least + Bytes(static_cast<std::int64_t>(seed) * 1000)), *chosen);
+    Books books(Bytes(1));
+    add_static_memory(books.ledger(), plan.elements(), plan.blocks()[0].context.shape.bytes_per_element);
+    carry_out(plan, seed, [&](const WorkStep& s) {
+      const BlockContext& c = plan.blocks()[static_cast<std::size_t>(s.item.block)].context;
+      if (s.instruction == nullptr) return books.message(s.item.kind, c);
+      const ExpertRows& rows = plan.rows(s.item.micro_batch, s.item.block).of(*s.instruction);
+      if (s.part != Part::end) {
+        for (const Tensor t : s.instruction->allocate) books.add(t, c, rows);
+      }
+      if (s.part == Part::begin) return;
+      Instruction rest = *s.instruction;
+      rest.allocate = {};
+      books.open(rest, c, rows);
+      books.close(rest, c, rows);
+    });
+    EXPECT_LE(books.ledger().peak(), plan.limits().cap) << "seed " << seed;
+  }
+}
+
+TEST(WorkOrder, TakesUnitsInTurnOnceTheLoadIsUneven) {
+  const auto chosen = make_policy("keep");
+  StepPlan plan(fused_stage(1), *chosen);
+  std::string passes;
+  carry_out(plan, 3, [&](const WorkStep& s) {
+    if (s.instruction == nullptr || !s.first || s.item.block != (s.item.kind == Item::Kind::backward ? 2 : 0)) return;
+    if (s.item.kind == Item::Kind::reload) return;
+    passes += fmt::format("{}{} ", s.item.kind == Item::Kind::forward ? 'F' : 'B', s.item.micro_batch);
+  });
+  EXPECT_EQ(passes, "F0 F1 F2 B0 F3 B1 F4 B2 F5 B3 B4 B5 ");
+}
+
+}  // namespace
+}  // namespace spillway
