@@ -169,7 +169,9 @@ const BlockProgram& StepPlan::decide_at(int micro_batch, int block, ExpertRows r
 const BlockProgram& StepPlan::decide_after_gate_at(int micro_batch, int block, ExpertRows rows) {
   const GateTable table = table_with_load(setup_.blocks[block].context, rows.rows);
   const std::vector<Offer> offers(static_cast<std::size_t>(table.members), offer(micro_batch, block));
+  const double imbalance = imbalance_;
   decide_after_gate(micro_batch, block, {table, offers, 0});
+  imbalance_ = imbalance;  // a forecast fuses all units, whatever the load: what needs most memory
   InForce& mine = in_force(micro_batch, block);
   if (!mine.rows.slices.empty()) return *mine.program;  // the table's rows, for the slices are its
   mine.rows = {rows, {}};

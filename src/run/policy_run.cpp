@@ -103,6 +103,12 @@ std::optional<std::string> infeasibility(const Case& c, const Schedule& schedule
     if (books.ledger().peak() > c.memory.cap)
       return fmt::format("stage {} does not fit at {} x balanced load: {} exceeds memory.cap = {:.3f} MiB", stage,
                          c.provisioning.margin, memory_arithmetic(books.ledger()), mebibytes(c.memory.cap));
+    if (const Bytes any_order = plan.memory().forecast(); any_order > c.memory.cap)
+      return fmt::format(
+          "stage {} does not fit at {} x balanced load: its fused units need up to {} bytes, {} more than memory.cap = "
+          "{} "
+          "bytes",
+          stage, c.provisioning.margin, any_order.value, (any_order - c.memory.cap).value, c.memory.cap.value);
     if (books.host().peak() > c.memory.host_cap)
       return fmt::format("stage {} offloads {:.3f} MiB at {} x balanced load: more than memory.host_cap = {:.3f} MiB",
                          stage, mebibytes(books.host().peak()), c.provisioning.margin, mebibytes(c.memory.host_cap));

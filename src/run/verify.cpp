@@ -91,7 +91,12 @@ Bytes need(const Case& tiny, const Schedule& schedule, std::string_view name) {
   for (int stage = 0; stage < Grid(tiny.grid).pipeline(); ++stage) {
     StepPlan plan(step_setup(tiny, schedule, stage, load_that_fits), *policy);
     const RowsOf rows = [](int, const StageBlock& b) { return balanced_rows(b.context, load_that_fits); };
-    peak = std::max(peak, policy->adapts() ? least_cap(tiny, plan) : forecast_memory(plan, rows).ledger().peak());
+    if (policy->adapts()) {
+      peak = std::max(peak, least_cap(tiny, plan));
+      continue;
+    }
+    const Bytes in_order = forecast_memory(plan, rows).ledger().peak();
+    peak = std::max({peak, in_order, plan.memory().forecast()});
   }
   return peak;
 }

@@ -59,33 +59,33 @@ TEST_P(Schedules, GiveTheGradientsOfPlainOrder) {
 
 const std::vector<std::string> two_chunks{"parallel.virtual_stages=2"}, three_chunks{"parallel.virtual_stages=3"},
     gpipe{"parallel.schedule=gpipe"}, fused{"parallel.schedule=dual_batch"},
+    /// The last iteration is a spike, in which units are taken in turn from the first uneven gate on.
+    fused_then_in_turn{"parallel.schedule=dual_batch", "training.iterations=6"},
     fused_chunks{"parallel.schedule=dual_batch", "parallel.virtual_stages=2"};
 /// Messages of 64 tokens x 64 numbers: 16 KiB, above what MPI libraries send before it is asked for.
 const std::vector<std::string> large{"parallel.virtual_stages=2", "training.sequence_length=64",
                                      "model.hidden_size=64"};
 
-INSTANTIATE_TEST_SUITE_P(Ranks1, Schedules, testing::Values(Variant{"chunks_of_one_stage", {1, 1, 1}, 3, three_chunks},
+INSTANTIATE_TEST_SUITE_P(Ranks1, Schedules,
+                         testing::Values(Variant{"chunks_of_one_stage", {1, 1, 1}, 3, three_chunks},
                                          Variant{"fused_on_one_stage", {1, 1, 1}, 4, fused},
                                          Variant{"fused_without_room", {1, 1, 1}, 1, fused}),
                          name_of);
-INSTANTIATE_TEST_SUITE_P(Ranks2, Schedules,
-                         testing::Values(Variant{"both_neighbours_are_one", {2, 1, 1}, 4, two_chunks},
-                                         Variant{"short_last_group", {2, 1, 1}, 5, three_chunks},
-                                         Variant{"one_micro_batch", {2, 1, 1}, 1, three_chunks},
-                                         Variant{"large_messages", {2, 1, 1}, 4, large},
-                                         Variant{"uneven_chunks",
-                                                 {2, 1, 1},
-                                                 3,
-                                                 {"parallel.virtual_stages=2", "parallel.layers_per_stage=[3,1,1,2]"}},
-                                         Variant{"all_forward_first", {2, 1, 1}, 3, gpipe},
-                                         Variant{"fused", {2, 1, 1}, 5, fused},
-                                         Variant{"fused_expert_group", {1, 2, 2}, 4, fused},
-                                         Variant{"fused_uneven_chunks",
-                                                 {2, 1, 1},
-                                                 4,
-                                                 {"parallel.schedule=dual_batch", "parallel.virtual_stages=2",
-                                                  "parallel.layers_per_stage=[3,1,1,2]"}}),
-                         name_of);
+INSTANTIATE_TEST_SUITE_P(
+    Ranks2, Schedules,
+    testing::Values(
+        Variant{"both_neighbours_are_one", {2, 1, 1}, 4, two_chunks},
+        Variant{"short_last_group", {2, 1, 1}, 5, three_chunks}, Variant{"one_micro_batch", {2, 1, 1}, 1, three_chunks},
+        Variant{"large_messages", {2, 1, 1}, 4, large},
+        Variant{"uneven_chunks", {2, 1, 1}, 3, {"parallel.virtual_stages=2", "parallel.layers_per_stage=[3,1,1,2]"}},
+        Variant{"all_forward_first", {2, 1, 1}, 3, gpipe}, Variant{"fused", {2, 1, 1}, 5, fused},
+        Variant{"fused_expert_group", {1, 2, 2}, 4, fused},
+        Variant{"fused_then_in_turn", {1, 2, 2}, 4, fused_then_in_turn},
+        Variant{"fused_uneven_chunks",
+                {2, 1, 1},
+                4,
+                {"parallel.schedule=dual_batch", "parallel.virtual_stages=2", "parallel.layers_per_stage=[3,1,1,2]"}}),
+    name_of);
 INSTANTIATE_TEST_SUITE_P(Ranks4, Schedules,
                          testing::Values(Variant{"where_groups_of_p_wait_for_ever", {4, 1, 1}, 5, three_chunks},
                                          Variant{"fewer_micro_batches_than_stages", {4, 1, 1}, 3, two_chunks},
@@ -94,6 +94,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks4, Schedules,
                                          Variant{"expert_groups", {2, 2, 2}, 3, two_chunks},
                                          Variant{"all_forward_first", {4, 1, 1}, 5, gpipe},
                                          Variant{"fused", {2, 2, 2}, 5, fused},
+                                         Variant{"fused_then_in_turn", {2, 2, 2}, 4, fused_then_in_turn},
                                          Variant{"fused_large_messages", {4, 1, 1}, 6, joined(fused, large)},
                                          Variant{"fused_chunks", {4, 1, 1}, 5, fused_chunks}),
                          name_of);

@@ -129,5 +129,17 @@ TEST(WorkOrder, TakesUnitsInTurnOnceTheLoadIsUneven) {
   EXPECT_EQ(passes, "F0 F1 F2 B0 F3 B1 F4 B2 F5 B3 B4 B5 ");
 }
 
+/// Uneven forecasts once took units in turn, and calm iterations, which fuse them, did not fit what was foreseen.
+TEST(ForecastMemory, FusesAllUnitsWhateverTheLoad) {
+  const RowsOf uneven = [](int, const StageBlock& b) { return balanced_rows(b.context, 1.5); };
+  const auto peak = [&](double fuse_up_to) {
+    const auto chosen = make_policy("keep");
+    StepPlan plan(fused_stage(fuse_up_to), *chosen);
+    forecast_memory(plan, uneven);
+    return plan.memory().forecast();
+  };
+  EXPECT_EQ(peak(1), peak(1e6));
+}
+
 }  // namespace
 }  // namespace spillway
