@@ -113,7 +113,8 @@ void add_parallel(Rows rows) {
   };
   add("pipeline_parallel", "pipeline stages", &GridOptions::pipeline_parallel);
   add("data_parallel", "replicas of the non-expert parameters", &GridOptions::data_parallel);
-  add("tensor_parallel", "ranks that divide heads, dense hidden sizes, vocabulary and, between products, tokens", &GridOptions::tensor_parallel);
+  add("tensor_parallel", "ranks that divide heads, dense hidden sizes, vocabulary and, between products, tokens",
+      &GridOptions::tensor_parallel);
   add("expert_parallel", "ranks of an expert group; divides data_parallel x tensor_parallel and num_experts",
       &GridOptions::expert_parallel);
   rows.add("layers_per_stage",
@@ -125,7 +126,8 @@ void add_parallel(Rows rows) {
            {"layers", "of one model chunk of a stage, instead of virtual_stages; 0: virtual_stages", count_or_none},
            &Case::layers_per_virtual_stage);
   rows.add("virtual_stages", {"", "model chunks of every stage; above 1: interleaved", count}, &Case::virtual_stages);
-  rows.add("schedule", {"", "order of work on the stages: 1f1b, dual_batch (fused), dual_batch_published or gpipe"}, &Case::schedule);
+  rows.add("schedule", {"", "order of work on the stages: 1f1b, dual_batch (fused), dual_batch_published or gpipe"},
+           &Case::schedule);
   rows.add("fuse_up_to",
            {"x balance",
             "imbalance of an iteration so far above which dual_batch takes forward and backward in turn; 1e6: never",
