@@ -12,13 +12,18 @@ bool exchanges_rows(const Instruction& i) {
   return i.action == Action::run && (i.op == Op::dispatch || i.op == Op::combine);
 }
 
+/// A message of `received` bytes to each of so many ranks in a row.
+Seconds exchange_seconds(const MachineProfile& machine, std::int64_t members, Bytes received) {
+  std::vector<int> nodes(static_cast<std::size_t>(members));
+  for (std::size_t i = 0; i < nodes.size(); ++i) nodes[i] = node_of(machine, static_cast<int>(i));
+  return all_to_all_seconds(machine, std::vector<Bytes>(nodes.size(), received), nodes);
+}
+
 /// Both messages of an operator that a tensor-parallel group computes together; such groups are ranks in a row.
 Seconds tensor_parallel_seconds(const MachineProfile& machine, const BlockContext& c, const OperatorWork& work) {
-  std::vector<int> nodes;
-  for (int member = 0; member < c.tensor_parallel; ++member) nodes.push_back(node_of(machine, member));
   Seconds sum;
   for (const Bytes received : {work.gathered, work.received})
-    if (received.value > 0) sum += all_to_all_seconds(machine, std::vector<Bytes>(nodes.size(), received), nodes);
+    if (received.value > 0) sum += exchange_seconds(machine, c.tensor_parallel, received);
   return sum;
 }
 
@@ -63,10 +68,8 @@ const WindowPlanner::Durations& WindowPlanner::durations(const WindowHalf& half,
     d.network = tensor_parallel_seconds(machine_, c, work);
   const bool is_gate = i.op == Op::gate && i.pass == PassKind::forward;
   if (c.expert_parallel == 1 || !(is_gate || exchanges_rows(i))) return d;
-  std::vector<int> nodes;
-  for (int member = 0; member < c.expert_parallel; ++member) nodes.push_back(node_of(machine_, member));
   const Bytes received = is_gate ? Bytes(c.expert_parallel * c.shape.num_experts * 8) : work.received;
-  d.network = all_to_all_seconds(machine_, std::vector<Bytes>(nodes.size(), received), nodes);
+  d.network = exchange_seconds(machine_, c.expert_parallel, received);
   return d;
 }
 

@@ -208,7 +208,7 @@ int chunks_of_stages(const Case& c) {
 }
 
 Schedule pipeline_schedule(const Case& c) {
-  const Schedule schedule =
+  Schedule schedule =
       find_schedule(c.schedule)
           .make({c.grid.pipeline_parallel, static_cast<int>(c.training.micro_batches), chunks_of_stages(c)});
   const std::string stuck = find_deadlock(schedule);
