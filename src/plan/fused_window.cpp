@@ -73,13 +73,16 @@ const WindowPlanner::Durations& WindowPlanner::durations(const WindowHalf& half,
   return d;
 }
 
-/// A slice of an exchange counts as the whole in proportion: all slices together are one.
+/// A slice of an exchange counts as the whole in proportion: all slices together are one. A repeated exchange comes right
+/// after the exchange before it: where exactly a rank repeats it depends on what else the rank recomputes.
 WindowPlanner::Chain WindowPlanner::chain(const WindowHalf& half) {
   Chain chain;
-  const auto add = [&](Lane lane, Seconds seconds, std::size_t part) {
+  std::ptrdiff_t after_exchange = 0;
+  const auto add = [&](Lane lane, Seconds seconds, std::size_t part, bool repeated) {
     if (seconds.value <= 0) return;
-    chain.segments.push_back({lane, seconds, 0});
-    chain.parts.push_back(part);
+    const std::ptrdiff_t at = repeated ? after_exchange++ : std::ssize(chain.segments);
+    chain.segments.insert(chain.segments.begin() + at, {lane, seconds, 0});
+    chain.parts.insert(chain.parts.begin() + at, part);
   };
   int slices = 1;
   const std::span<const IssuedPart> rest = half.rest();
@@ -91,10 +94,11 @@ WindowPlanner::Chain WindowPlanner::chain(const WindowHalf& half) {
     const Durations& d = durations(half, *instruction);
     const double share = instruction->slice >= 0 ? 1.0 / slices : 1;
     if (part != Part::end) {
-      add(Lane::compute, d.before * share, n);
-      add(Lane::network, d.network * share, n);
+      add(Lane::compute, d.before * share, n, repeats_exchange);
+      add(Lane::network, d.network * share, n, repeats_exchange);
+      if (exchanges_rows(*instruction) && !repeats_exchange) after_exchange = std::ssize(chain.segments);
     }
-    if (part != Part::begin) add(Lane::compute, d.after * share, n);
+    if (part != Part::begin) add(Lane::compute, d.after * share, n, repeats_exchange);
   }
   return chain;
 }
