@@ -216,7 +216,8 @@ TEST(Schedule, OrdersAreNamedAndGPipeTakesStagesInOnePiece) {
     });
   };
   const auto refused = [](const Case& c) { return input_error_of([&] { validate(c, 0); }); };
-  EXPECT_THAT(refused(with("1f2b", 1)), AllOf(HasSubstr("1f2b"), HasSubstr("1f1b, dual_batch, dual_batch_published, gpipe")));
+  EXPECT_THAT(refused(with("1f2b", 1)),
+              AllOf(HasSubstr("1f2b"), HasSubstr("1f1b, dual_batch, dual_batch_published, gpipe")));
   EXPECT_THAT(refused(with("gpipe", 2)), AllOf(HasSubstr("gpipe"), HasSubstr("2 virtual stages")));
   EXPECT_NO_THROW(validate(with("gpipe", 1), 0));
 }
