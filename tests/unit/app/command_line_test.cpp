@@ -112,7 +112,8 @@ TEST(OutputFolder, WithResultsIsNeverOverwritten) {
 TEST(Resolution, CarriesTheCaseToTheOtherRanks) {
   InputTree inputs;
   inputs.write_case("[routing]\npreset = \"balanced\"\n");
-  RunRequest request{{inputs.run_file(), {"training.iterations=4"}}, (inputs.root() / "out").string(), false, false, {}, {}};
+  RunRequest request{
+      {inputs.run_file(), {"training.iterations=4"}}, (inputs.root() / "out").string(), false, false, {}, {}};
   const Resolution told = unpack(pack(resolve(request, {1, 1, 1})));
   EXPECT_EQ(agreed_case(told, false), inputs.read({"training.iterations=4"}));
   EXPECT_TRUE(std::filesystem::is_directory(told.folder));
