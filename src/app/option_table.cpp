@@ -133,6 +133,12 @@ void add_parallel(Rows rows) {
             "imbalance of an iteration so far above which dual_batch takes forward and backward in turn; 1e6: never",
             ratio},
            &Case::fuse_up_to);
+  rows.add("check_order",
+           {"",
+            "compare before every message what the ranks of its group are about to issue; the verification always does",
+            {},
+            false},
+           &Case::check_order);
 }
 
 void add_training(Rows rows) {

@@ -16,6 +16,7 @@ enum class Fault : unsigned char {
   wrong_router_weight,  ///< rows are weighted with their neighbour's probability
   lost_snapshot,        ///< a restart does not bring the weights back
   skipped_gradient,     ///< a block's weight gradient is not accumulated
+  disagreeing_plans,    ///< the last rank orders its messages for a network without cost
   extra_product         ///< a product is executed twice (agreement of clocks must notice)
 };
 

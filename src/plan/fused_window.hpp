@@ -50,7 +50,6 @@ class WindowPlanner {
   /// For every part of both halves that is left, in the order of issue, whether it is the backward half's. The order within
   /// a half stays. The halves' parts must come from parts().
   const std::vector<bool>& issue_order(const WindowHalf& forward, const WindowHalf& backward);
-  CacheCounts counts() const { return orders_.counts(); }
 
  private:
   struct Durations {

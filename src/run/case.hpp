@@ -66,6 +66,7 @@ struct Case {
   std::string schedule = "1f1b";  ///< order of work on the pipeline's stages, by name (plan/schedule/schedule_table)
   /// Of a dual_batch schedule: imbalance of an iteration so far above which its fused units are taken in turn.
   double fuse_up_to = 1.2;
+  bool check_order = false;  ///< compare, before every message, what the ranks of its group are about to issue
   TrainingOptions training;
   RoutingOptions routing;
   MemoryOptions memory;

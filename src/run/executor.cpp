@@ -19,7 +19,8 @@ Executor::Executor(Setup setup, Engine& engine, StepPlan& plan, device::Clock& c
       plan_(plan),
       order_(plan),
       timer_(clock, stream_),
-      operators_({setup.run_case, setup.routing, setup.node_of_rank}, engine, plan.blocks(), timer_),
+      operators_({setup.run_case, setup.routing, setup.node_of_rank, setup.checks_order}, engine, plan.blocks(),
+                 timer_),
       books_(setup.run_case.memory.alignment, setup.run_case.machine.shared_memory) {
   add_static_memory(books_.ledger(), rank_elements(plan.blocks(), engine.grid), setup.run_case.model.bytes_per_element);
 }

@@ -25,6 +25,7 @@ class Executor {
     const RoutingSource& routing;
     std::span<const int> node_of_rank;
     Watchdog* watchdog = nullptr;
+    bool checks_order = false;  ///< of the messages of every group
   };
   Executor(Setup setup, Engine& engine, StepPlan& plan, device::Clock& clock);
 

@@ -32,6 +32,7 @@ class OperatorRunner {
     const Case& run_case;
     const RoutingSource& routing;
     std::span<const int> node_of_rank;  ///< by world rank, to tell traffic inside and between nodes
+    bool checks_order = false;          ///< before every message, that all members of its group issue the same one
   };
   OperatorRunner(Setup setup, Engine& engine, std::span<const StageBlock> blocks, LaneTimer& timer);
 
@@ -114,6 +115,17 @@ class OperatorRunner {
   Seconds column_backward(const Call& call, const ColumnProduct& p);
   Seconds row_backward(const Call& call, Tensor x, Tensor dx, Parameter weight);
   // operators_exchange.cpp
+  /// What an exchange of rows does besides.
+  struct Way {
+    bool alone;     ///< the group is this rank: rows stay
+    bool reorders;  ///< between the order of sources and that of experts
+    bool sliced;    ///< one slice of the dispatch
+    bool weights;   ///< router weights travel with the rows
+  };
+  static Way way(const Call& call);
+  /// Collective over `members`: throws InternalError where one of them is about to issue another message. Always on the
+  /// group's forward communicator, so that it is itself in order as long as the messages before were.
+  void expect_same(const device::Group& members, const Call& call) const;
   /// Sends by `send`, unless that has been done, and tells when the rows are there; nothing where only the first part is
   /// asked for.
   template <class Send>

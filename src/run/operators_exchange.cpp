@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/error.hpp"
+#include "base/random.hpp"
 #include "device/collectives.hpp"
 #include "device/fault.hpp"
 #include "device/ops/elementwise.hpp"
@@ -24,7 +26,29 @@ std::optional<Seconds> OperatorRunner::message(const Call& call, const Send& sen
   return std::nullopt;
 }
 
+OperatorRunner::Way OperatorRunner::way(const Call& call) {
+  const BlockContext& c = call.where.context;
+  const bool alone = c.expert_parallel == 1;
+  return {alone, !alone && c.local_experts() > 1, call.instruction.slice >= 0, !c.weights_at_combine()};
+}
+
+void OperatorRunner::expect_same(const device::Group& members, const Call& call) const {
+  if (!setup_.checks_order || members.size() == 1) return;
+  const Instruction& i = call.instruction;
+  const std::uint64_t mine = mix(static_cast<std::uint64_t>(i.op), static_cast<std::uint64_t>(i.pass),
+                                 static_cast<std::uint64_t>(i.recompute), static_cast<std::uint64_t>(i.slice + 1),
+                                 static_cast<std::uint64_t>(call.micro_batch), static_cast<std::uint64_t>(call.block));
+  std::array<std::uint64_t, 2> least{mine, ~mine};
+  MPI_Allreduce(MPI_IN_PLACE, least.data(), 2, MPI_UINT64_T, MPI_MIN, members.comm());
+  ensure(
+      least[0] == mine && ~least[1] == mine,
+      "messages of a group in different orders: rank {} issues {} of micro-batch {}, block {}, while another rank of "
+      "its group issues something else",
+      members.world_ranks()[static_cast<std::size_t>(members.rank())], name(i), call.micro_batch, call.block);
+}
+
 Seconds OperatorRunner::exchange(const Call& call, const device::RowExchange& x, Seconds ready) {
+  expect_same(engine_.communicators.expert_forward, call);
   const device::Group& group = expert_group(call.instruction);
   const std::int64_t row_bytes = x.sent.cols * 4 + (x.weighted ? 4 : 0);
   const auto& ranks = group.world_ranks();
@@ -40,9 +64,7 @@ Seconds OperatorRunner::exchange(const Call& call, const device::RowExchange& x,
 Seconds OperatorRunner::dispatch_forward(const Call& call) {
   device::Stream& stream = timer_.stream();
   const device::RowMap& m = map(call);
-  const BlockContext& context = call.where.context;
-  const bool alone = context.expert_parallel == 1, reorders = !alone && context.local_experts() > 1;
-  const bool weights = !context.weights_at_combine();
+  const auto [alone, reorders, sliced, weights] = way(call);
   const auto t = [&](Tensor name) { return tensor(call, name); };
   const auto arrived = message(call, [&] {
     const Matrix<float> rows = t(alone ? Tensor::fc1_input : Tensor::sent_rows);
@@ -75,16 +97,14 @@ Seconds OperatorRunner::dispatch_forward(const Call& call) {
       std::rotate(w.data, w.data + 1, w.data + w.size());
   }
   if (device::injected(Fault::dropped_token) && m.rows() > 0)
-    std::fill_n(t(Tensor::fc1_input).data, context.shape.hidden_size, 0.0f);
+    std::fill_n(t(Tensor::fc1_input).data, call.where.context.shape.hidden_size, 0.0f);
   return end;
 }
 
 Seconds OperatorRunner::dispatch_backward(const Call& call) {
   device::Stream& stream = timer_.stream();
   const device::RowMap& m = map(call);
-  const BlockContext& context = call.where.context;
-  const bool alone = context.expert_parallel == 1, reorders = !alone && context.local_experts() > 1;
-  const bool weights = !context.weights_at_combine();
+  const auto [alone, reorders, sliced, weights] = way(call);
   const auto t = [&](Tensor name) { return tensor(call, name); };
   const auto arrived = message(call, [&] {
     if (alone) return call.ready;
@@ -105,7 +125,7 @@ Seconds OperatorRunner::dispatch_backward(const Call& call) {
   if (!arrived) return call.ready;
   return timer_.compute(*arrived, [&] {
     const Matrix<float> rows = t(alone ? Tensor::d_fc1_input : Tensor::sent_rows);
-    if (call.instruction.slice >= 0)
+    if (sliced)
       ops::scatter_rows(stream, rows, m.row_of_sent.data(), t(Tensor::d_sent_rows));
     else
       ops::sum_rows(stream, rows, m.position_matrix(), t(Tensor::d_mlp_norm_output),
@@ -124,9 +144,7 @@ void OperatorRunner::sum_slices(const Call& call) {
 Seconds OperatorRunner::combine_forward(const Call& call) {
   device::Stream& stream = timer_.stream();
   const device::RowMap& m = map(call);
-  const BlockContext& context = call.where.context;
-  const bool alone = context.expert_parallel == 1, sliced = call.instruction.slice >= 0;
-  const bool reorders = !alone && context.local_experts() > 1;
+  const auto [alone, reorders, sliced, weights] = way(call);
   const auto t = [&](Tensor name) { return tensor(call, name); };
   const Tensor back = sliced ? Tensor::sent_rows : Tensor::returned_rows;
   const auto arrived = message(call, [&] {
@@ -153,9 +171,7 @@ Seconds OperatorRunner::combine_forward(const Call& call) {
 Seconds OperatorRunner::combine_backward(const Call& call) {
   device::Stream& stream = timer_.stream();
   const device::RowMap& m = map(call);
-  const BlockContext& context = call.where.context;
-  const bool alone = context.expert_parallel == 1, sliced = call.instruction.slice >= 0;
-  const bool reorders = !alone && context.local_experts() > 1;
+  const auto [alone, reorders, sliced, weights] = way(call);
   const auto t = [&](Tensor name) { return tensor(call, name); };
   const Tensor out = sliced ? Tensor::sent_rows : Tensor::d_returned_rows;
   const auto arrived = message(call, [&] {

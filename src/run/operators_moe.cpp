@@ -65,6 +65,7 @@ Seconds OperatorRunner::gate(const Call& call) {
   const BlockContext& context = call.where.context;
   const std::int64_t k = context.shape.num_experts_per_tok, experts = context.shape.num_experts;
   const device::Group& group = engine_.communicators.expert_forward;
+  expect_same(group, call);
 
   // 1. this rank's choices, imposed by the workload
   const std::vector<std::int32_t> choices = imposed_choices(call);

@@ -22,7 +22,7 @@ using device::Transpose;
 
 Seconds OperatorRunner::collective(const device::Interval& interval) {
   timer_.waits_for(LaneTimer::Waits::collective);
-  return interval.end;
+  return timer_.network(interval);
 }
 
 Seconds OperatorRunner::gather_tokens(const Call& call, Tensor mine) {
@@ -79,6 +79,7 @@ Seconds OperatorRunner::divided_loss(const Call& call, Seconds ready) {
 }
 
 Seconds OperatorRunner::tensor_forward(const Call& call) {
+  expect_same(engine_.communicators.tensor_forward, call);
   device::Stream& stream = timer_.stream();
   const auto t = [&](Tensor name) { return tensor(call, name); };
   const auto w = [&](Parameter name) { return value(call, name); };
@@ -144,6 +145,7 @@ Seconds OperatorRunner::row_backward(const Call& call, Tensor x, Tensor dx, Para
 }
 
 Seconds OperatorRunner::tensor_backward(const Call& call) {
+  expect_same(engine_.communicators.tensor_forward, call);
   switch (call.instruction.op) {
     case Op::embedding:
       return timer_.compute(gather_tokens(call, Tensor::d_residual), [&] {
@@ -170,6 +172,7 @@ Seconds OperatorRunner::tensor_backward(const Call& call) {
 }
 
 void OperatorRunner::drain_tensor(const Call& call) {
+  expect_same(engine_.communicators.tensor_forward, call);
   const Instruction& i = call.instruction;
   const BlockContext& context = call.where.context;
   const std::int64_t h = context.shape.hidden_size, t = context.tensor_parallel, rows = context.tokens();

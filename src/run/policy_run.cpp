@@ -191,9 +191,15 @@ void PolicyRunner::build(bool conservative) {
   StepPlan::Setup setup =
       step_setup(context_.run_case, context_.schedule, stage, context_.run_case.provisioning.margin);
   setup.limits.cap = memory.cap;
+  if (device::injected(device::Fault::disagreeing_plans) &&
+      context_.session.rank() == context_.session.facts().world - 1) {
+    setup.machine.node_bandwidth = setup.machine.network_bandwidth = 1e30;
+    setup.machine.node_latency = setup.machine.network_latency = Seconds(0);
+  }
   plan_ = std::make_unique<StepPlan>(std::move(setup), policy);
   executor_ = std::make_unique<Executor>(Executor::Setup{context_.run_case, context_.routing, context_.node_of_rank,
-                                                         context_.watchdog},
+                                                         context_.watchdog,
+                                                         context_.rehearsal || context_.run_case.check_order},
                                          *engine_, *plan_, clock_);
 }
 

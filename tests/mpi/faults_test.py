@@ -34,6 +34,14 @@ class Faults(ProgramTest):
             with self.subTest(fault):
                 self.assert_invalid(self.run_with(fault, LAYOUTS["experts on every rank"]))
 
+    def test_ranks_of_a_group_that_order_their_messages_differently_are_told_so_instead_of_waiting_for_ever(self):
+        settings = [*LAYOUTS["an expert group of two"], "parallel.schedule=dual_batch", "model.num_experts=8",
+                    "parallel.fuse_up_to=1e6", "parallel.check_order=true"]
+        self.assertEqual(self.run_with("none", settings).code, 0)
+        outcome = self.run_with("disagreeing_plans", settings)
+        self.assertEqual(outcome.code, 1, outcome.out + outcome.err)
+        self.assertIn("messages of a group in different orders: rank", outcome.err)
+
     def assert_invalid(self, outcome):
         self.assertEqual(outcome.code, 1, outcome.out + outcome.err)
         self.assertIn("INVALID", outcome.out)
