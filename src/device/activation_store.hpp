@@ -48,7 +48,7 @@ class ActivationStore {
   bool reload(TensorKey key, Category category);
 
   /// The tensor's last copy, until something has waited for it.
-  const CopyEvent& copy(TensorKey key) const { return slot(key).copy.value(); }
+  const Event& copy(TensorKey key) const { return slot(key).copy.value(); }
 
   /// Memory for the FP8 form of a tensor (values, then scales). False when the cap does not allow it.
   bool allocate_small(TensorKey key, Category category);
@@ -80,7 +80,7 @@ class ActivationStore {
     void* host = nullptr;
     std::int64_t rows = 0, cols = 0;
     Seconds ready, copied;
-    std::optional<CopyEvent> copy;  ///< out, then in
+    std::optional<Event> copy;  ///< out, then in
     Bytes bytes() const { return Bytes(rows * cols * 4); }
   };
   std::size_t index(TensorKey key) const;

@@ -39,7 +39,7 @@ class Arena {
   void release_when(void* block, std::function<bool()> idle);
   /// As release_when, with a copy that still uses the block. Until that has ended, make_room counts the block's bytes
   /// as occupied; allocate, which looks at live blocks only, never fails for them.
-  void release_after(void* block, CopyEvent copy);
+  void release_after(void* block, Event copy);
 
   /// Waits for copies of release_after, oldest release first, until live blocks, those still copied and `bytes` fit
   /// the cap (or no copy is left). Returns the latest end of those waited for: what uses the new block may not begin
@@ -68,7 +68,7 @@ class Arena {
   };
   struct Copied {
     Bytes size;
-    CopyEvent copy;
+    Event copy;
   };
   std::int64_t take_hole(std::int64_t size);
   std::int64_t find_hole(std::int64_t size);

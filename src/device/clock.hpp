@@ -9,6 +9,7 @@
 #include "base/compute_lane.hpp"
 #include "base/error.hpp"
 #include "base/units.hpp"
+#include "device/event.hpp"
 #include "device/stream.hpp"
 
 namespace spillway::device {
@@ -34,11 +35,6 @@ class TimeModel {
   virtual double interference() const { return 1; }
 };
 
-struct Interval {
-  Seconds start, end;
-  Seconds duration() const { return end - start; }
-};
-
 class Clock {
  public:
   /// Wall clock where `model` is null, else virtual. The model must outlive the clock.
@@ -57,12 +53,15 @@ class Clock {
       compute_.end = measured();
     return {start, compute_.end};
   }
-  Seconds network_start(Seconds ready) const { return is_virtual() ? std::max(network_, ready) : measured(); }
-  /// Ends a network operation; on the virtual clock at `end`.
+  /// Time at which a message issued now, with inputs ready at `ready`, could leave. Virtual clock, as network_end: on the
+  /// wall clock messages run beside the issuing thread (network.hpp).
+  Seconds network_start(Seconds ready) const { return std::max(network_, ready); }
+  /// The network lane has been busy from `start` to `end`.
   Interval network_end(Seconds start, Seconds end) {
-    network_ = is_virtual() ? end : measured();
-    if (is_virtual()) compute_.transfer(end - start);
-    return {start, network_};
+    ensure(is_virtual(), "a message of {} s is charged to the clock, but it is a wall clock", (end - start).value);
+    network_ = end;
+    compute_.transfer(end - start);
+    return {start, end};
   }
   /// A copy of `bytes` whose source is ready at `ready`, after the lane's earlier copies. Virtual clock only: on the
   /// wall clock copies run beside the issuing thread (copies.hpp), and InternalError is thrown.

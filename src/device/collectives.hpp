@@ -1,14 +1,15 @@
 #pragma once
 // Messages between ranks, supplied by a backend (host/collectives.cpp). Every call says when its inputs are ready and
-// returns when it ran; on the virtual clock the ranks' times travel with the messages.
+// returns an event: on the wall clock at once, and all that the call was given stays until the event is done (small lists
+// apart, which are copied); on the virtual clock when the data are there, and the ranks' times travel with the messages.
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <vector>
 
-#include "device/clock.hpp"
 #include "device/communicators.hpp"
 #include "device/matrix.hpp"
+#include "device/network.hpp"
 
 namespace spillway::device {
 
@@ -24,29 +25,32 @@ struct RowExchange {
 };
 
 /// Collective over `group`: all-to-all of rows with exact counts. Counts are in rows, so bytes may pass 2 GiB.
-Interval all_to_all(Clock& clock, const Group& group, const RowExchange& exchange, Seconds ready);
+Event all_to_all(Network& network, const Group& group, const RowExchange& exchange, Seconds ready);
 
 /// Collective over `group`: `mine` [n, h] of every member, in member order, into `all` [members * n, h]. `mine` may be its
 /// own place in `all`.
-Interval all_gather_rows(Clock& clock, const Group& group, Matrix<const float> mine, Matrix<float> all, Seconds ready);
+Event all_gather_rows(Network& network, const Group& group, Matrix<const float> mine, Matrix<float> all, Seconds ready);
 
 /// Collective over `group`: `sent` [members * n, h] has n rows for every member; `received` [members * n, h] holds those
 /// for this rank in member order. With the sum over members it is a reduce-scatter.
-Interval exchange_rows(Clock& clock, const Group& group, Matrix<const float> sent, Matrix<float> received,
-                       Seconds ready);
+Event exchange_rows(Network& network, const Group& group, Matrix<const float> sent, Matrix<float> received,
+                    Seconds ready);
 
 /// Collective over `group`: `mine` of every member, in member order, into `all` [members * mine.size()].
-Interval all_gather(Clock& clock, const Group& group, std::span<const std::int64_t> mine, std::span<std::int64_t> all,
-                    Seconds ready);
+Event all_gather(Network& network, const Group& group, std::span<const std::int64_t> mine, std::span<std::int64_t> all,
+                 Seconds ready);
 
 /// Collective over `group`: piece i of `pieces` (one per member, equal sizes) goes to member i; `received` holds the
 /// members' pieces for this rank in member order.
-Interval exchange_pieces(Clock& clock, const Group& group, std::span<const float* const> pieces, std::int64_t elements,
-                         float* received, Seconds ready);
+Event exchange_pieces(Network& network, const Group& group, std::span<const float* const> pieces, std::int64_t elements,
+                      float* received, Seconds ready);
 
 /// Collective over `group`: member i's `elements` values at pieces[i] reach pieces[i] of every member.
-Interval gather_pieces(Clock& clock, const Group& group, std::span<float* const> pieces, std::int64_t elements,
-                       Seconds ready);
+Event gather_pieces(Network& network, const Group& group, std::span<float* const> pieces, std::int64_t elements,
+                    Seconds ready);
+
+/// Collective over `group`, and blocking: whether all members say the same. Takes no virtual time.
+bool all_say(Network& network, const Group& group, std::uint64_t what);
 
 /// What travels beside a pipeline message.
 struct MessageHeader {
@@ -54,39 +58,25 @@ struct MessageHeader {
   std::int64_t draining = 0;  ///< the sender's iteration is lost
 };
 
-struct PipelineMessage;
-
-/// A message that may still be read by the network. Copies share the requests.
-class Transfer {
- public:
-  /// True once the sent memory may be used again.
-  bool done() const;
-  void wait() const;
-  /// Keeps `memory` alive as long as the transfer.
-  void keep(std::shared_ptr<void> memory) { state_->memory = std::move(memory); }
-
- private:
-  friend Transfer send(Clock&, const Group&, const PipelineMessage&, Seconds, Interval&);
-  struct State {
-    MessageHeader header;
-    MPI_Request requests[2] = {MPI_REQUEST_NULL, MPI_REQUEST_NULL};
-    std::shared_ptr<void> memory;
-  };
-  std::shared_ptr<State> state_ = std::make_shared<State>();
-};
-
 struct PipelineMessage {
   int to = 0;   ///< member of the group
   int tag = 0;  ///< unique between two ranks of a group
   Matrix<const float> matrix;
   bool draining = false;
+  std::shared_ptr<void> memory = nullptr;  ///< kept until the message has left
 };
 
-/// Point-to-point over `group`. Returns at once; the matrix must stay until the transfer is done. `interval` receives
-/// the time on the sender's network lane.
-Transfer send(Clock& clock, const Group& group, const PipelineMessage& message, Seconds ready, Interval& interval);
+/// Point-to-point over `group`. Returns at once. Once the event is done (network.done(event)), the matrix may be used
+/// again; event.ran() is the time on the sender's network lane.
+Event send(Network& network, const Group& group, const PipelineMessage& message, Seconds ready);
 
-/// Receives what `send` sent with this tag. On the wall clock `arrival` is the time at return.
-MessageHeader receive(Clock& clock, const Group& group, int from, int tag, Matrix<float> matrix);
+/// A message that is on its way to this rank.
+struct Arrival {
+  Event event;                                  ///< event.ran().end: when it is there
+  std::shared_ptr<const MessageHeader> header;  ///< valid once the event is done
+};
+
+/// Receives what `send` sent with this tag.
+Arrival receive(Network& network, const Group& group, int from, int tag, Matrix<float> matrix);
 
 }  // namespace spillway::device

@@ -22,12 +22,14 @@ std::vector<MessageTime> all_to_all_times(const device::Group& group, std::int64
     const std::int64_t members = group.size(), rows = std::max<std::int64_t>(size.value / (members * row_bytes), 1);
     const std::vector<std::int64_t> counts(static_cast<std::size_t>(members), rows);
     device::Clock clock(nullptr);
+    device::Network network(clock);
     const SampleSummary seconds = summarize(together.slowest([&] {
       float* const sent = walk.next(2 * members * rows * columns);
       float* const received = sent + members * rows * columns;
-      device::all_to_all(clock, group,
+      device::all_to_all(network, group,
                          {{sent, members * rows, columns}, counts, {received, members * rows, columns}, counts},
-                         Seconds(0));
+                         Seconds(0))
+          .wait();
     }));
     times.push_back({Bytes(rows * row_bytes * outside), Seconds(seconds.median)});
   }

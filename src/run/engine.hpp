@@ -2,6 +2,7 @@
 // Everything that a restart tears down and builds again: communicators, arena, weights, activations.
 #include "device/activation_store.hpp"
 #include "device/communicators.hpp"
+#include "device/network.hpp"
 #include "device/ops/rotary.hpp"
 #include "run/case.hpp"
 #include "run/parameter_store.hpp"
@@ -24,6 +25,7 @@ struct Engine {
         communicators(grid),
         arena(memory),
         host_arena(host_tier(c, memory)),
+        network(clock),
         copies(clock),
         parameters(arena, blocks, grid),
         activations({arena, c.machine.shared_memory ? arena : host_arena, copies, clock},
@@ -35,6 +37,7 @@ struct Engine {
   device::Communicators communicators;
   device::Arena arena;
   device::Arena host_arena;  ///< the host tier; unused where host and device share memory
+  device::Network network;
   device::CopyEngine copies;
   ParameterStore parameters;
   device::ActivationStore activations;

@@ -40,12 +40,11 @@ IterationOutcome Executor::run(std::int64_t iteration, std::int64_t step) {
                     setup_.run_case.machine.shared_memory ? nullptr : &engine_.host_arena.ledger());
 
   clear_gradients(engine_, timer_);
-  engine_.copies.reset_busy();
   for (decide([&] { order_.begin_iteration(iteration); }); !order_.finished(); decide([&] { order_.advance(); }))
     carry_out(order_.current());
   if (!draining_ && !gradient_buffers_fit(engine_)) lose("gradient_reduction");
-  for (const device::Transfer& transfer : transfers_) transfer.wait();
-  transfers_.clear();
+  for (const device::Event& message : sent_) engine_.network.wait(message);
+  sent_.clear();
 
   IterationOutcome outcome;
   outcome.record.index = iteration;
@@ -58,8 +57,7 @@ IterationOutcome Executor::run(std::int64_t iteration, std::int64_t step) {
       books_.ledger().remove(Category::communication, reduction_buffer(group));
     }
   }
-  const Seconds copied = engine_.copies.busy(device::CopyLane::out) + engine_.copies.busy(device::CopyLane::in);
-  timer_.end_iteration(copied);
+  timer_.end_iteration();
   outcome.mine = timer_.totals();
   double end = timer_.clock().now().value;
   MPI_Allreduce(MPI_IN_PLACE, &end, 1, MPI_DOUBLE, MPI_MAX, engine_.communicators.world.comm());
@@ -180,6 +178,7 @@ void Executor::lose(std::string_view operator_name) {
 
 void Executor::start_draining() {
   draining_ = true;
+  operators_.finish_messages();
   engine_.activations.clear();
   books_.drop_activations();
 }
@@ -202,15 +201,17 @@ void Executor::receive(const device::Group& group, const MessageEnd& from, devic
   scratch_.resize(draining_ ? e.rows * e.cols : 0);
   const device::Matrix<float> into =
       draining_ ? device::Matrix<float>{scratch_.data(), e.rows, e.cols} : engine_.activations.get(key);
-  const device::MessageHeader header = device::receive(timer_.clock(), group, from.stage, from.tag, into);
-  timer_.received(message_number(group, from.stage, from.tag), Seconds(header.arrival));
+  const device::Arrival message = device::receive(engine_.network, group, from.stage, from.tag, into);
+  message.event.wait();
+  const Seconds arrival = message.event.ran().end;
+  timer_.received(message_number(group, from.stage, from.tag), arrival);
   timer_.waits_for(LaneTimer::Waits::pipeline);
-  if (!draining_ && header.draining != 0) {
+  if (!draining_ && message.header->draining != 0) {
     timer_.draining();
     start_draining();
   }
   if (draining_) return;
-  engine_.activations.set_ready(key, Seconds(header.arrival));
+  engine_.activations.set_ready(key, arrival);
   if (device::injected(device::Fault::stale_buffer)) {
     std::vector<float> now(into.data, into.data + into.size());
     if (previous_message_.size() == now.size())
@@ -224,22 +225,22 @@ void Executor::send(const device::Group& group, const MessageEnd& to, device::Te
   const WorkScope scope(timer_, {"send", name(key.tensor), WorkKind::pipeline, key.micro_batch,
                                  plan_.blocks()[key.block].layer});
   const std::int64_t number = message_number(group, group.rank(), to.tag);
-  device::Interval interval{};
+  device::PipelineMessage message{to.stage, to.tag, {}, draining_};
+  Seconds ready;
   if (draining_) {
     const Extent e = extent(key.tensor, context, {});
-    auto zeros = std::make_shared<std::vector<float>>(e.rows * e.cols);  // lives until the message has left
-    transfers_.push_back(device::send(timer_.clock(), group, {to.stage, to.tag, {zeros->data(), e.rows, e.cols}, true},
-                                      Seconds(0), interval));
-    transfers_.back().keep(zeros);
-    timer_.sent(interval, number);
-    return;
+    const auto zeros = std::make_shared<std::vector<float>>(e.rows * e.cols);
+    message.matrix = {zeros->data(), e.rows, e.cols};
+    message.memory = zeros;
+  } else {
+    message.matrix = engine_.activations.get(key);
+    ready = engine_.activations.ready(key);
   }
-  const device::Transfer transfer =
-      device::send(timer_.clock(), group, {to.stage, to.tag, engine_.activations.get(key), false},
-                   engine_.activations.ready(key), interval);
-  timer_.sent(interval, number);
-  transfers_.push_back(transfer);
-  engine_.activations.release_when(key, [transfer] { return transfer.done(); });
+  const device::Event event = device::send(engine_.network, group, message, ready);
+  timer_.sent(event, number);
+  sent_.push_back(event);
+  if (draining_) return;
+  engine_.activations.release_when(key, [&network = engine_.network, event] { return network.done(event); });
   books_.remove(key.tensor, context, {});
 }
 

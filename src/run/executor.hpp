@@ -68,7 +68,7 @@ class Executor {
   LaneTimer timer_;
   OperatorRunner operators_;
   Books books_;
-  std::vector<device::Transfer> transfers_;
+  std::vector<device::Event> sent_;
   std::optional<OutOfMemory> event_;
   bool draining_ = false;
   std::int64_t rows_in_flight_ = 0, peak_rows_ = 0, balanced_in_flight_ = 0, peak_balanced_ = 0;

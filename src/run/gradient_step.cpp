@@ -66,11 +66,10 @@ void reduce_gradients(Engine& engine, LaneTimer& timer) {
       const std::int64_t n = std::min(piece, length - at);
       std::vector<const float*> pieces(ranks.size());
       for (int i = 0; i < ranks.size(); ++i) pieces[i] = group.gradients + i * length + at;
-      const device::Interval sent = device::exchange_pieces(timer.clock(), ranks, pieces, n, received, ready);
-      timer.network(sent);
-      timer.waits_for(LaneTimer::Waits::collective);
+      const Seconds sent =
+          timer.arrive(timer.network(device::exchange_pieces(engine.network, ranks, pieces, n, received, ready)));
       const Matrix<float> sum = {group.gradients + ranks.rank() * length + at, 1, n};
-      ready = timer.compute(sent.end, [&] {
+      ready = timer.compute(sent, [&] {
         ops::copy(timer.stream(), {received, 1, n}, sum);
         for (int i = 1; i < ranks.size(); ++i) ops::accumulate(timer.stream(), {received + i * n, 1, n}, sum);
       });
@@ -98,9 +97,8 @@ void apply_optimizer(Engine& engine, LaneTimer& timer, const TrainingOptions& tr
     for (std::int64_t at = 0; at < length; at += reduction_piece) {
       std::vector<float*> pieces(ranks.size());
       for (int i = 0; i < ranks.size(); ++i) pieces[i] = group.values + i * length + at;
-      ready = timer.network(
-          device::gather_pieces(timer.clock(), ranks, pieces, std::min(reduction_piece, length - at), ready));
-      timer.waits_for(LaneTimer::Waits::collective);
+      const std::int64_t n = std::min(reduction_piece, length - at);
+      ready = timer.arrive(timer.network(device::gather_pieces(engine.network, ranks, pieces, n, ready)));
     }
   }
 }

@@ -44,7 +44,7 @@ class LaneTimer {
     body();
     const device::Work work = stream_.take();
     const device::Interval interval = clock_.compute_end(start, work);
-    if (recorder_ != nullptr) recorder_->span(TimelineLane::compute, interval);
+    if (recorder_ != nullptr) recorder_->computed(interval);
     const bool copy_is_last = clock_.is_virtual() && copied_ >= start && start > idle_since;
     const Seconds for_copies = copy_is_last ? start - std::max(idle_since, otherwise_) : Seconds(0);
     copied_ = otherwise_ = Seconds(0);
@@ -61,36 +61,49 @@ class LaneTimer {
     }
     return interval.end;
   }
-  /// Notes any operation of the network lane; returns its end.
-  Seconds network(device::Interval interval) {
+  /// Notes any operation issued to the network lane; returns it.
+  device::Event network(device::Event event) {
     if (recorder_ != nullptr) {
       recorder_->sample(issue());
-      recorder_->span(TimelineLane::network, interval);
+      recorder_->issued(TimelineLane::network, event);
     }
-    return interval.end;
+    messages_.note(event, clock_.is_virtual());
+    return event;
+  }
+  /// The same where the time alone is known (projections).
+  void network(device::Interval ran) { messages_.ran.push_back(ran); }
+  /// The compute lane needs what a collective brings: returns when that is there, on the wall clock having waited.
+  Seconds arrive(const device::Event& collective) {
+    waits_for(Waits::collective);
+    collective.wait();
+    return collective.end();
   }
   /// Notes a pipeline message that leaves; `number` is the same at its other end, unique in the iteration.
-  void sent(device::Interval interval, std::int64_t number) {
-    network(interval);
-    if (recorder_ != nullptr) recorder_->sent(number);
+  void sent(const device::Event& event, std::int64_t number) {
+    network(event);
+    if (recorder_ != nullptr) recorder_->sent(number, event);
   }
   void received(std::int64_t number, Seconds arrival) {
     if (recorder_ != nullptr) recorder_->received(number, arrival);
   }
   /// Notes a copy that has been issued.
-  void copying(device::CopyLane lane, const device::CopyEvent& event) {
-    if (recorder_ != nullptr) recorder_->copy(lane, event);
+  void copying(device::CopyLane lane, const device::Event& event) {
+    if (recorder_ != nullptr)
+      recorder_->issued(lane == device::CopyLane::out ? TimelineLane::copy_out : TimelineLane::copy_in, event);
+    copies_.note(event, clock_.is_virtual());
   }
   /// From now on this rank only drains.
   void draining() {
     if (recorder_ != nullptr) recorder_->drain(clock_.now());
   }
-  /// Notes a dispatch or combine on the network lane; returns its end.
-  Seconds all_to_all(device::Interval interval) {
-    totals_.all_to_all_seconds += interval.duration();
-    exchanging_.push_back(interval);
-    waits_for(Waits::collective);
-    return network(interval);
+  /// Notes a dispatch or combine issued to the network lane; returns it.
+  device::Event all_to_all(device::Event event) {
+    exchanges_.note(event, clock_.is_virtual());
+    return network(std::move(event));
+  }
+  void all_to_all(device::Interval ran) {
+    exchanges_.ran.push_back(ran);
+    network(ran);
   }
   /// Notes any other message the compute lane may have to wait for. Waiting for it is mitigation where the message is
   /// one's, whatever computes next.
@@ -111,12 +124,16 @@ class LaneTimer {
     totals_ = {};
     exposed_copies_ = Seconds(0);
     computing_.clear();
-    exchanging_.clear();
+    for (Transfers* list : {&exchanges_, &messages_, &copies_}) list->ran.clear();
   }
-  /// Counts what ran beside computation: of the copies, which took `copied`, and of the dispatches and combines.
-  void end_iteration(Seconds copied) {
+  /// Counts what ran beside computation, of copies, dispatches and combines; everything issued is done.
+  void end_iteration() {
+    for (Transfers* list : {&exchanges_, &messages_, &copies_}) list->settle();
+    Seconds copied;
+    for (const device::Interval& i : copies_.ran) copied += i.duration();
+    for (const device::Interval& i : exchanges_.ran) totals_.all_to_all_seconds += i.duration();
     totals_.hidden_mitigation_seconds = std::max(Seconds(0), copied - exposed_copies_);
-    totals_.hidden_all_to_all_seconds = overlap(computing_, exchanging_);
+    totals_.hidden_all_to_all_seconds = overlap(computing_, exchanges_.ran);
   }
 
  private:
@@ -132,6 +149,27 @@ class LaneTimer {
     else
       (waits_ == Waits::collective ? totals_.exposed_communication_seconds : totals_.bubble_seconds) += idle;
   }
+
+  /// What ran beside the issuing thread. On the wall clock times are known when it is done.
+  struct Transfers {
+    std::vector<device::Interval> ran;
+    std::vector<device::Event> under_way;
+
+    void note(const device::Event& event, bool known) {
+      if (known)
+        ran.push_back(event.ran());
+      else
+        under_way.push_back(event);
+    }
+    void settle() {
+      for (const device::Event& event : under_way) {
+        event.wait();
+        ran.push_back(event.ran());
+      }
+      under_way.clear();
+      std::ranges::sort(ran, {}, [](const device::Interval& i) { return i.start; });
+    }
+  };
 
   /// Seconds common to two lists of intervals, each in order and without overlaps.
   static Seconds overlap(const std::vector<device::Interval>& a, const std::vector<device::Interval>& b) {
@@ -150,7 +188,8 @@ class LaneTimer {
   Waits waits_ = Waits::pipeline;
   bool mitigation_ = false, waits_for_mitigation_ = false;
   Seconds copied_, otherwise_, exposed_copies_;
-  std::vector<device::Interval> computing_, exchanging_;
+  std::vector<device::Interval> computing_;
+  Transfers exchanges_, messages_, copies_;  ///< messages_: exchanges and all others
 };
 
 }  // namespace spillway

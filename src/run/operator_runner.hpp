@@ -44,6 +44,11 @@ class OperatorRunner {
   /// Takes part in the instruction's messages with scratch rows of the right size and computes nothing.
   void drain(int micro_batch, int block, const Instruction& instruction);
 
+  /// Returns when nothing uses memory any more that a message was begun with.
+  void finish_messages() const {
+    for (const auto& [where, dispatch] : dispatches_) dispatch.exchange.wait();
+  }
+
   /// What this rank says at the next gate.
   void announce(const Offer& offer) { offer_ = offer; }
   /// What the last gate brought.
@@ -104,7 +109,7 @@ class OperatorRunner {
     bool adds = false;                    ///< it begins with what is there
   };
   Seconds scatter_sums(const Call& call, const Sum& sum, Seconds ready);
-  Seconds collective(const device::Interval& interval);
+  Seconds collective(device::Event event);
   Seconds divided_loss(const Call& call, Seconds ready);
   Seconds row_product(const Call& call, Tensor x, Parameter weight, const Sum& sum);
   /// Gradients where this rank has some columns of a matrix.
@@ -123,11 +128,13 @@ class OperatorRunner {
     bool weights;   ///< router weights travel with the rows
   };
   static Way way(const Call& call);
+  /// What a group of one does instead of a message: nothing, but it takes until `end`.
+  device::Event nothing_sent(Seconds end) const { return device::Event::at({end, end}); }
   /// Collective over `members`: throws InternalError where one of them is about to issue another message. Always on the
   /// group's forward communicator, so that it is itself in order as long as the messages before were.
   void expect_same(const device::Group& members, const Call& call) const;
-  /// Sends by `send`, unless that has been done, and tells when the rows are there; nothing where only the first part is
-  /// asked for.
+  /// Sends by `send`, which returns an event, unless that has been done, and tells when the rows are there; nothing where
+  /// only the first part is asked for.
   template <class Send>
   std::optional<Seconds> message(const Call& call, const Send& send);
   Seconds dispatch_forward(const Call& call);
@@ -136,7 +143,7 @@ class OperatorRunner {
   Seconds combine_forward(const Call& call);
   Seconds combine_backward(const Call& call);
   /// All-to-all of the call's expert group with the bytes it moves counted.
-  Seconds exchange(const Call& call, const device::RowExchange& rows, Seconds ready);
+  device::Event exchange(const Call& call, const device::RowExchange& rows, Seconds ready);
   // operators_moe.cpp
   /// Experts of the micro-batch's tokens [tokens, k], as the workload imposes them.
   std::vector<std::int32_t> imposed_choices(const Call& call) const;
@@ -157,7 +164,7 @@ class OperatorRunner {
     std::vector<Offer> offers;
     device::RowMap whole;
     std::vector<device::RowMap> slices;
-    Seconds arrival{};  ///< of the exchange whose first part has been issued
+    device::Event exchange;  ///< whose first part has been issued
   };
   std::map<std::pair<int, int>, Dispatch> dispatches_;
   Offer offer_;

@@ -18,12 +18,10 @@ using device::Matrix;
 
 template <class Send>
 std::optional<Seconds> OperatorRunner::message(const Call& call, const Send& send) {
-  Seconds& arrival = dispatches_.at({call.micro_batch, call.block}).arrival;
-  if (call.part == Part::end) return arrival;
-  const Seconds arrives = send();
-  if (call.part == Part::whole) return arrives;
-  arrival = arrives;
-  return std::nullopt;
+  device::Event& event = dispatches_.at({call.micro_batch, call.block}).exchange;
+  if (call.part != Part::end) event = send();
+  if (call.part == Part::begin) return std::nullopt;
+  return way(call).alone ? event.end() : timer_.arrive(event);
 }
 
 OperatorRunner::Way OperatorRunner::way(const Call& call) {
@@ -38,16 +36,14 @@ void OperatorRunner::expect_same(const device::Group& members, const Call& call)
   const std::uint64_t mine = mix(static_cast<std::uint64_t>(i.op), static_cast<std::uint64_t>(i.pass),
                                  static_cast<std::uint64_t>(i.recompute), static_cast<std::uint64_t>(i.slice + 1),
                                  static_cast<std::uint64_t>(call.micro_batch), static_cast<std::uint64_t>(call.block));
-  std::array<std::uint64_t, 2> least{mine, ~mine};
-  MPI_Allreduce(MPI_IN_PLACE, least.data(), 2, MPI_UINT64_T, MPI_MIN, members.comm());
   ensure(
-      least[0] == mine && ~least[1] == mine,
+      device::all_say(engine_.network, members, mine),
       "messages of a group in different orders: rank {} issues {} of micro-batch {}, block {}, while another rank of "
       "its group issues something else",
       members.world_ranks()[static_cast<std::size_t>(members.rank())], name(i), call.micro_batch, call.block);
 }
 
-Seconds OperatorRunner::exchange(const Call& call, const device::RowExchange& x, Seconds ready) {
+device::Event OperatorRunner::exchange(const Call& call, const device::RowExchange& x, Seconds ready) {
   expect_same(engine_.communicators.expert_forward, call);
   const device::Group& group = expert_group(call.instruction);
   const std::int64_t row_bytes = x.sent.cols * 4 + (x.weighted ? 4 : 0);
@@ -58,7 +54,7 @@ Seconds OperatorRunner::exchange(const Call& call, const device::RowExchange& x,
     RankIteration& totals = timer_.totals();
     (inside ? totals.intra_node_bytes : totals.cross_node_bytes) += Bytes(x.sent_rows[i] * row_bytes);
   }
-  return timer_.all_to_all(device::all_to_all(timer_.clock(), group, x, ready));
+  return timer_.all_to_all(device::all_to_all(engine_.network, group, x, ready));
 }
 
 Seconds OperatorRunner::dispatch_forward(const Call& call) {
@@ -74,7 +70,7 @@ Seconds OperatorRunner::dispatch_forward(const Call& call) {
         ops::gather_values(stream, t(Tensor::router_state), m.weight_of_sent.data(),
                            t(alone ? Tensor::row_weight : Tensor::slot_weight));
     });
-    if (alone) return packed;
+    if (alone) return nothing_sent(packed);
     const Matrix<float> in = t(reorders ? Tensor::received_rows : Tensor::fc1_input);
     const Tensor in_weight = reorders ? Tensor::received_weight : Tensor::row_weight;
     return exchange(call,
@@ -107,7 +103,7 @@ Seconds OperatorRunner::dispatch_backward(const Call& call) {
   const auto [alone, reorders, sliced, weights] = way(call);
   const auto t = [&](Tensor name) { return tensor(call, name); };
   const auto arrived = message(call, [&] {
-    if (alone) return call.ready;
+    if (alone) return nothing_sent(call.ready);
     Seconds ready = call.ready;
     if (reorders)
       ready = timer_.compute(ready, [&] {
@@ -148,9 +144,10 @@ Seconds OperatorRunner::combine_forward(const Call& call) {
   const auto t = [&](Tensor name) { return tensor(call, name); };
   const Tensor back = sliced ? Tensor::sent_rows : Tensor::returned_rows;
   const auto arrived = message(call, [&] {
-    if (alone && sliced) return call.ready;
+    if (alone && sliced) return nothing_sent(call.ready);
     if (alone)
-      return timer_.compute(call.ready, [&] { ops::copy(stream, t(Tensor::expert_output), t(Tensor::returned_rows)); });
+      return nothing_sent(
+          timer_.compute(call.ready, [&] { ops::copy(stream, t(Tensor::expert_output), t(Tensor::returned_rows)); }));
     Seconds ready = call.ready;
     if (reorders)
       ready = timer_.compute(ready, [&] {
@@ -176,15 +173,16 @@ Seconds OperatorRunner::combine_backward(const Call& call) {
   const Tensor out = sliced ? Tensor::sent_rows : Tensor::d_returned_rows;
   const auto arrived = message(call, [&] {
     if (alone && !sliced)
-      return timer_.compute(call.ready,
-                            [&] { ops::copy(stream, t(Tensor::d_returned_rows), t(Tensor::d_expert_output)); });
+      return nothing_sent(timer_.compute(call.ready, [&] {
+        ops::copy(stream, t(Tensor::d_returned_rows), t(Tensor::d_expert_output));
+      }));
     Seconds ready = call.ready;
     if (sliced)
       ready = timer_.compute(ready, [&] {
         ops::gather_rows(stream, t(Tensor::d_returned_rows), m.row_of_sent.data(),
                          t(alone ? Tensor::d_expert_output : out));
       });
-    if (alone) return ready;
+    if (alone) return nothing_sent(ready);
     return exchange(call,
                     {t(out), m.sent_rows, t(reorders ? Tensor::received_rows : Tensor::d_expert_output),
                      m.received_rows},
@@ -221,7 +219,8 @@ void OperatorRunner::drain(int micro_batch, int block, const Instruction& instru
             weights,
             out_data + out * h,
             in_data + in * h},
-           Seconds(0));
+           Seconds(0))
+      .wait();
 }
 
 }  // namespace spillway

@@ -76,9 +76,8 @@ Seconds OperatorRunner::gate(const Call& call) {
 
   // 2. the group's table: rows per expert, and what each member can afford
   std::vector<std::int64_t> gathered(group.size() * numbers);
-  const device::Interval interval = device::all_gather(timer_.clock(), group, mine, gathered, call.ready);
-  timer_.network(interval);
-  timer_.waits_for(LaneTimer::Waits::collective);
+  const Seconds end =
+      timer_.arrive(timer_.network(device::all_gather(engine_.network, group, mine, gathered, call.ready)));
   Dispatch d{{std::vector<std::int64_t>(group.size() * experts), group.size(), experts}, {}, {}, {}, {}};
   for (int i = 0; i < group.size(); ++i) {
     std::copy_n(gathered.begin() + i * numbers, experts, d.table.rows.begin() + i * experts);
@@ -99,7 +98,7 @@ Seconds OperatorRunner::gate(const Call& call) {
   gate_loads_.push_back({call.micro_batch, {max_over_mean(d.table)}});
   dispatches_[{call.micro_batch, call.block}] = std::move(d);
   conservation_.tokens += context.local_tokens();
-  return interval.end;
+  return end;
 }
 
 void OperatorRunner::cut(int micro_batch, int block, std::int64_t tiles_per_slice, int slices) {

@@ -20,19 +20,16 @@ namespace ops = device::ops;
 using device::Matrix;
 using device::Transpose;
 
-Seconds OperatorRunner::collective(const device::Interval& interval) {
-  timer_.waits_for(LaneTimer::Waits::collective);
-  return timer_.network(interval);
-}
+Seconds OperatorRunner::collective(device::Event event) { return timer_.arrive(timer_.network(std::move(event))); }
 
 Seconds OperatorRunner::gather_tokens(const Call& call, Tensor mine) {
-  return collective(device::all_gather_rows(timer_.clock(), tensor_group(call.instruction), tensor(call, mine),
+  return collective(device::all_gather_rows(engine_.network, tensor_group(call.instruction), tensor(call, mine),
                                             tensor(call, Tensor::gathered_rows), call.ready));
 }
 
 Seconds OperatorRunner::scatter_sums(const Call& call, const Sum& sum, Seconds ready) {
   const Matrix<float> received = tensor(call, Tensor::gathered_rows), into = tensor(call, sum.into);
-  const Seconds end = collective(device::exchange_rows(timer_.clock(), tensor_group(call.instruction),
+  const Seconds end = collective(device::exchange_rows(engine_.network, tensor_group(call.instruction),
                                                        tensor(call, Tensor::partial_rows), received, ready));
   return timer_.compute(end, [&] {
     device::Stream& stream = timer_.stream();
@@ -67,7 +64,7 @@ Seconds OperatorRunner::divided_loss(const Call& call, Seconds ready) {
                  value(call, Parameter::head_weight), Transpose::no, 0, logits);
     ops::vocabulary_terms(timer_.stream(), logits, part, mine);
   });
-  end = collective(device::all_gather_rows(timer_.clock(), tensor_group(call.instruction), mine, terms, end));
+  end = collective(device::all_gather_rows(engine_.network, tensor_group(call.instruction), mine, terms, end));
   std::vector<double> losses(static_cast<std::size_t>(logits.rows));
   end = timer_.compute(end, [&] {
     ops::vocabulary_cross_entropy(timer_.stream(), logits, part, terms,
@@ -182,14 +179,16 @@ void OperatorRunner::drain_tensor(const Call& call) {
   scratch_out_.resize(std::max<std::size_t>(scratch_out_.size(), most));
   scratch_in_.resize(std::max<std::size_t>(scratch_in_.size(), most));
   const auto gather = [&](std::int64_t all, std::int64_t cols) {
-    device::all_gather_rows(timer_.clock(), tensor_group(i), {scratch_out_.data(), all / t, cols},
-                            {scratch_in_.data(), all, cols}, Seconds(0));
+    device::all_gather_rows(engine_.network, tensor_group(i), {scratch_out_.data(), all / t, cols},
+                            {scratch_in_.data(), all, cols}, Seconds(0))
+        .wait();
   };
   if (work.gathered.value > 0) gather(rows, h);
   if (loss) gather(t * rows, 3);
   if (work.received.value > 0 && !loss)
-    device::exchange_rows(timer_.clock(), tensor_group(i), {scratch_out_.data(), rows, h},
-                          {scratch_in_.data(), rows, h}, Seconds(0));
+    device::exchange_rows(engine_.network, tensor_group(i), {scratch_out_.data(), rows, h},
+                          {scratch_in_.data(), rows, h}, Seconds(0))
+        .wait();
 }
 
 }  // namespace spillway

@@ -70,9 +70,13 @@ bool ProjectedRank::move(const Item& item, const Instruction& i) {
   };
   switch (i.action) {
     case Action::offload:
-      return store.offload(key, where);
+      if (!store.offload(key, where)) return false;
+      timer.copying(device::CopyLane::out, store.copy(key));
+      return true;
     case Action::reload:
-      return store.reload(key, where);
+      if (!store.reload(key, where)) return false;
+      timer.copying(device::CopyLane::in, store.copy(key));
+      return true;
     case Action::quantize:
       if (!store.allocate_small(key, where)) return false;
       cast();

@@ -33,6 +33,13 @@ struct ProjectedRank {
     return timer.compute(ready, [&] { stream.charge(work); });
   }
 
+  /// The compute lane needs what the meeting's collective brings: when that is there.
+  Seconds await_collective() {
+    timer.network(interval);
+    timer.waits_for(LaneTimer::Waits::collective);
+    return interval.end;
+  }
+
   MessageEnd message_end(const Item& item) const {
     return spillway::message_end(item, block(item).chunk, {here.pipeline, stages, plan.micro_batches()});
   }

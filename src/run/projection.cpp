@@ -79,7 +79,9 @@ RankProcess Projection::process(Rank& r, std::int64_t iteration) {
       const int to = r.rank + (end.stage - r.here.pipeline) * plane;
       const auto cost = setup_.time.message(extent(key.tensor, context, {}).bytes(), r.rank, to);
       const Seconds start = r.clock.network_start(r.store.ready(key));
-      messages_[{r.rank, to, !output, end.tag}] = r.clock.network_end(start, start + cost.occupied).end + cost.latency;
+      const device::Interval sent = r.clock.network_end(start, start + cost.occupied);
+      r.timer.network(sent);
+      messages_[{r.rank, to, !output, end.tag}] = sent.end + cost.latency;
       r.store.release(key);
       continue;
     }
@@ -112,30 +114,29 @@ RankProcess Projection::process(Rank& r, std::int64_t iteration) {
       r.gate_loads.emplace_back(mb, max_over_mean(*r.table));
       co_yield Meeting{Kind::gate, r.clock.network_start(ready),
                        Bytes(grid_.expert() * (context.shape.num_experts + offer_numbers) * 8), 0, 0};
-      end = r.interval.end;
-      r.timer.waits_for(LaneTimer::Waits::collective);
+      end = r.await_collective();
     } else if (exchanges) {
       const Around a = around(i, context);
       Seconds& arrival = r.arrivals[{mb, item.block}];
       if (step.part != Part::end) {
         if (a.before) end = r.compute(end, {work.flops, work.bytes});
         co_yield Meeting{Kind::expert_exchange, r.clock.network_start(end), work.received};
-        arrival = r.timer.all_to_all(r.interval);
+        r.timer.all_to_all(r.interval);
+        arrival = r.interval.end;
         if (step.part == Part::begin) continue;
       }
       end = arrival;
+      r.timer.waits_for(LaneTimer::Waits::collective);
       if (a.after) end = r.compute(end, {{}, work.bytes_after_message});
     } else if (row.collective == Collective::tensor_parallel) {
       if (work.gathered.value > 0) {
         co_yield Meeting{Kind::tensor_exchange, r.clock.network_start(end), work.gathered};
-        end = r.interval.end;
-        r.timer.waits_for(LaneTimer::Waits::collective);
+        end = r.await_collective();
       }
       end = r.compute(end, {work.flops, work.bytes});
       if (work.received.value > 0) {
         co_yield Meeting{Kind::tensor_exchange, r.clock.network_start(end), work.received};
-        r.timer.waits_for(LaneTimer::Waits::collective);
-        end = r.compute(r.interval.end, {{}, work.bytes_after_message});
+        end = r.compute(r.await_collective(), {{}, work.bytes_after_message});
       }
     } else {
       end = r.compute(ready, {work.flops, work.bytes + work.bytes_after_message});
@@ -156,8 +157,7 @@ RankProcess Projection::process(Rank& r, std::int64_t iteration) {
     for (std::int64_t at = 0; at < length; at += piece) {
       const std::int64_t bytes = std::min(piece, length - at) * 4;
       co_yield Meeting{kind, r.clock.network_start(ready), Bytes(sharers * bytes)};
-      r.timer.waits_for(LaneTimer::Waits::collective);
-      ready = r.compute(r.interval.end, {{}, Bytes(2 * bytes + (sharers - 1) * 3 * bytes)});
+      ready = r.compute(r.await_collective(), {{}, Bytes(2 * bytes + (sharers - 1) * 3 * bytes)});
     }
   }
   for (int g = 0; g < static_cast<int>(parameter_group_count); ++g) {
@@ -169,8 +169,7 @@ RankProcess Projection::process(Rank& r, std::int64_t iteration) {
     if (sharers == 1) continue;
     for (std::int64_t at = 0; at < length; at += reduction_piece) {
       co_yield Meeting{kind, r.clock.network_start(ready), Bytes(sharers * std::min(reduction_piece, length - at) * 4)};
-      ready = r.interval.end;
-      r.timer.waits_for(LaneTimer::Waits::collective);
+      ready = r.await_collective();
     }
   }
 }
@@ -250,7 +249,6 @@ ProjectedIteration Projection::run(std::int64_t iteration) {
   for (auto& r : ranks_) {
     r->store.settle();
     r->store.clear();
-    r->copies.reset_busy();
     r->process = std::make_unique<RankProcess>(process(*r, iteration));
     r->process->resume();
     r->arrived = !r->process->done();
@@ -268,8 +266,7 @@ ProjectedIteration Projection::run(std::int64_t iteration) {
   IterationRecord& record = result.record;
   record.index = iteration;
   for (auto& r : ranks_) {
-    const Seconds copied = r->copies.busy(device::CopyLane::out) + r->copies.busy(device::CopyLane::in);
-    r->timer.end_iteration(copied);
+    r->timer.end_iteration();
     record.seconds = std::max(record.seconds, r->clock.now());
     if (r->event && (!record.oom || r->event->seconds < record.oom->seconds)) record.oom = r->event;
     result.ranks.push_back(r->timer.totals());

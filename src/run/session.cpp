@@ -36,6 +36,15 @@ void check_launcher() {
                     tasks));
 }
 
+/// Messages of the wall clock are made by a thread of their own.
+void check_threads(int provided) {
+  if (provided < MPI_THREAD_SERIALIZED)
+    throw EnvironmentError(fmt::format(
+        "MPI gives thread level {} where MPI_THREAD_SERIALIZED = {} is needed, so that one thread of a rank may "
+        "send while another computes; use an MPI library built with threads",
+        provided, MPI_THREAD_SERIALIZED));
+}
+
 /// The launcher's own count against the world.
 void check_world(int world) {
   for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}) {
@@ -58,6 +67,7 @@ Session::Session() {
   MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
   MPI_Comm_size(MPI_COMM_WORLD, &facts_.world);
   try {
+    check_threads(provided);
     check_world(facts_.world);
   } catch (...) {
     MPI_Finalize();

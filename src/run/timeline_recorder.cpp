@@ -26,11 +26,14 @@ void TimelineRecorder::begin(const ByteLedger& device, const ByteLedger* host) {
 }
 
 void TimelineRecorder::end(const IterationRecord& record, const ClockSkew& skew) {
-  for (const Copying& c : copies_) {
-    c.event.wait();
-    add(c.lane == device::CopyLane::out ? TimelineLane::copy_out : TimelineLane::copy_in, c.label, c.event.ran());
+  for (const Issued& i : issued_) {
+    i.event.wait();
+    add(i.lane, i.label, i.event.ran());
   }
-  copies_.clear();
+  for (const Leaving& m : leaving_)
+    timeline_.messages.push_back({unique(m.message), true, TimelineLane::network, origin_ + m.event.ran().start});
+  issued_.clear();
+  leaving_.clear();
   if (draining_since_) {
     const Seconds from = *draining_since_, to = std::max(from, record.seconds);
     add(TimelineLane::compute, {"draining", "", WorkKind::drain}, {from, to});
@@ -62,12 +65,11 @@ void TimelineRecorder::label(const WorkLabel& label, Seconds now) {
   label_ = label;
 }
 
-void TimelineRecorder::span(TimelineLane lane, device::Interval interval) {
-  add(lane, label_, interval);
-  if (lane != TimelineLane::compute) return;
+void TimelineRecorder::computed(device::Interval interval) {
+  add(TimelineLane::compute, label_, interval);
   std::erase_if(awaited_, [&](const Awaited& m) {
     const bool here = m.micro_batch == label_.micro_batch && m.layer == label_.layer && m.arrival <= interval.start;
-    if (here) timeline_.messages.push_back({unique(m.message), false, lane, origin_ + interval.start});
+    if (here) timeline_.messages.push_back({unique(m.message), false, TimelineLane::compute, origin_ + interval.start});
     return here;
   });
 }
@@ -83,14 +85,11 @@ void TimelineRecorder::sample(Seconds now) {
   timeline_.memory.push_back(next);
 }
 
-void TimelineRecorder::copy(device::CopyLane lane, const device::CopyEvent& event) {
-  copies_.push_back({lane, event, label_});
+void TimelineRecorder::issued(TimelineLane lane, const device::Event& event) {
+  issued_.push_back({lane, event, label_});
 }
 
-void TimelineRecorder::sent(std::int64_t message) {
-  const TimelineSpan& last = timeline_.spans.back();
-  timeline_.messages.push_back({unique(message), true, last.lane, last.begin});
-}
+void TimelineRecorder::sent(std::int64_t message, const device::Event& event) { leaving_.push_back({message, event}); }
 
 void TimelineRecorder::received(std::int64_t message, Seconds arrival) {
   awaited_.push_back({message, arrival, label_.micro_batch, label_.layer});

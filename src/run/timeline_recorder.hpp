@@ -33,18 +33,19 @@ class TimelineRecorder {
 
   /// Begins an attempt at an iteration whose clock starts at zero; the ledgers must live until its end.
   void begin(const ByteLedger& device, const ByteLedger* host);
-  /// Ends it, when all copies have been issued.
+  /// Ends it, when all copies and messages have been issued.
   void end(const IterationRecord& record, const ClockSkew& skew = {});
 
   /// What follows is done under this label, from `now` on.
   void label(const WorkLabel& label, Seconds now);
-  void span(TimelineLane lane, device::Interval interval);
+  /// The compute lane was busy under the current label.
+  void computed(device::Interval interval);
   /// Notes live bytes where they have changed. Books close at issue: a moment before the last one noted counts as that.
   void sample(Seconds now);
-  /// A copy that has been issued under the current label.
-  void copy(device::CopyLane lane, const device::CopyEvent& event);
-  /// A message in the span that came last.
-  void sent(std::int64_t message);
+  /// A copy or message that has been issued under the current label.
+  void issued(TimelineLane lane, const device::Event& event);
+  /// A message that leaves while the event runs.
+  void sent(std::int64_t message, const device::Event& event);
   /// A message that the current label's block waits for.
   void received(std::int64_t message, Seconds arrival);
   /// The rank has lost the iteration: from now on it only takes part in messages.
@@ -54,10 +55,14 @@ class TimelineRecorder {
   RankTimeline& timeline() { return timeline_; }
 
  private:
-  struct Copying {
-    device::CopyLane lane;
-    device::CopyEvent event;
+  struct Issued {
+    TimelineLane lane;
+    device::Event event;
     WorkLabel label;
+  };
+  struct Leaving {
+    std::int64_t message;
+    device::Event event;
   };
   struct Awaited {
     std::int64_t message;
@@ -75,7 +80,8 @@ class TimelineRecorder {
   std::size_t first_span_ = 0, first_message_ = 0, first_sample_ = 0;  ///< of the attempt
   const ByteLedger *device_ = nullptr, *host_ = nullptr;
   WorkLabel label_;
-  std::vector<Copying> copies_;
+  std::vector<Issued> issued_;
+  std::vector<Leaving> leaving_;
   std::vector<Awaited> awaited_;
   std::optional<Seconds> draining_since_;
 };

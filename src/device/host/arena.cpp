@@ -55,7 +55,7 @@ void Arena::release_when(void* block, std::function<bool()> idle) {
   busy_.push_back({static_cast<char*>(block) - base_, size, std::move(idle)});
 }
 
-void Arena::release_after(void* block, CopyEvent copy) {
+void Arena::release_after(void* block, Event copy) {
   if (block == nothing()) return;
   const std::int64_t size = forget(block);
   busy_.push_back({static_cast<char*>(block) - base_, size, [copy] { return copy.done(); }});

@@ -1,171 +1,216 @@
 #include "device/collectives.hpp"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 
 #include "base/error.hpp"
+#include "device/host/network_lane.hpp"
 #include "device/host/row_layout.hpp"
 
 namespace spillway::device {
 namespace {
 
-/// A row as one MPI element: counts stay small where bytes do not.
+/// A row as one MPI element: counts stay small where bytes do not. It is made by the first get() and lives as long as the
+/// messages that use it.
 class RowType {
  public:
-  explicit RowType(std::int64_t bytes) {
-    ensure(bytes <= std::numeric_limits<int>::max(), "a row of {} bytes is too long for one MPI element", bytes);
-    MPI_Type_contiguous(static_cast<int>(bytes), MPI_BYTE, &type_);
-    MPI_Type_commit(&type_);
+  static std::shared_ptr<RowType> of(std::int64_t columns) { return std::make_shared<RowType>(columns); }
+  explicit RowType(std::int64_t columns) : bytes_(columns * static_cast<std::int64_t>(sizeof(float))) {
+    ensure(bytes_ <= std::numeric_limits<int>::max(), "a row of {} bytes is too long for one MPI element", bytes_);
   }
-  ~RowType() { MPI_Type_free(&type_); }
+  ~RowType() {
+    if (type_ != MPI_DATATYPE_NULL) MPI_Type_free(&type_);
+  }
   RowType(const RowType&) = delete;
   RowType& operator=(const RowType&) = delete;
-  MPI_Datatype get() const { return type_; }
+  MPI_Datatype get() {
+    if (type_ == MPI_DATATYPE_NULL) {
+      MPI_Type_contiguous(static_cast<int>(bytes_), MPI_BYTE, &type_);
+      MPI_Type_commit(&type_);
+    }
+    return type_;
+  }
 
  private:
+  std::int64_t bytes_;
   MPI_Datatype type_ = MPI_DATATYPE_NULL;
 };
 
-/// Start and end of a collective on the virtual clock: it starts when the last member can, lasts as long as the bytes
-/// that every member received say, and occupies every member's network lane to its end.
-Interval agree_on_time(Clock& clock, const Group& group, Seconds start, Bytes received) {
-  if (!clock.is_virtual()) return clock.network_end(start, start);
-  struct Entry {
-    double start;
-    std::int64_t received;
-  } mine{start.value, received.value};
-  std::vector<Entry> all(group.size());
-  MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE, group.comm());
-  std::vector<Bytes> bytes;
-  double latest = start.value;
-  for (const Entry& e : all) {
-    latest = std::max(latest, e.start);
-    bytes.emplace_back(e.received);
+/// Starts a collective's messages. On the virtual clock it begins when the last member can, lasts as long as the bytes that
+/// every member receives say, and occupies every member's network lane to its end.
+struct Collective {
+  Network& network;
+  const Group& group;
+  Seconds ready;
+  Bytes received;
+
+  Event start(std::function<std::vector<MPI_Request>()> messages) const {
+    Clock& clock = network.clock();
+    if (!clock.is_virtual()) return network.lane().issue({Network::Lane::Busy::until_done, std::move(messages)});
+    struct Entry {
+      double start;
+      std::int64_t received;
+    } mine{clock.network_start(ready).value, received.value};
+    network.lane().issue({Network::Lane::Busy::until_done, std::move(messages)});
+    std::vector<Entry> all(group.size());
+    MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE, group.comm());
+    std::vector<Bytes> bytes;
+    double latest = mine.start;
+    for (const Entry& e : all) {
+      latest = std::max(latest, e.start);
+      bytes.emplace_back(e.received);
+    }
+    const Seconds begin(latest);
+    return Event::at(clock.network_end(begin, begin + clock.model().all_to_all(bytes, group.world_ranks())));
   }
-  const Seconds begin(latest);
-  return clock.network_end(begin, begin + clock.model().all_to_all(bytes, group.world_ranks()));
-}
+};
 
 constexpr int header_tag(int tag) { return 2 * tag; }
 constexpr int payload_tag(int tag) { return 2 * tag + 1; }
 
 }  // namespace
 
-Interval all_to_all(Clock& clock, const Group& group, const RowExchange& x, Seconds ready) {
-  const Seconds start = clock.network_start(ready);
-  const RowLayout sent(x.sent_rows), received(x.received_rows);
-  ensure(sent.total == x.sent.rows && received.total == x.received.rows,
-         "all-to-all: counts say {} rows out and {} in, the buffers hold {} and {}", sent.total, received.total,
-         x.sent.rows, x.received.rows);
-  const RowType row(x.received.cols * static_cast<std::int64_t>(sizeof(float)));
-  MPI_Alltoallv(x.sent.data, sent.counts.data(), sent.displacements.data(), row.get(), x.received.data,
-                received.counts.data(), received.displacements.data(), row.get(), group.comm());
-  Bytes bytes = x.received.bytes();
-  if (x.weighted) {
-    MPI_Alltoallv(x.sent_weight, sent.counts.data(), sent.displacements.data(), MPI_FLOAT, x.received_weight,
-                  received.counts.data(), received.displacements.data(), MPI_FLOAT, group.comm());
-    bytes += Bytes(received.total * static_cast<std::int64_t>(sizeof(float)));
-  }
-  return agree_on_time(clock, group, start, bytes);
+Event all_to_all(Network& network, const Group& group, const RowExchange& x, Seconds ready) {
+  struct Layouts {
+    RowLayout sent, received;
+  };
+  const auto rows = std::make_shared<const Layouts>(RowLayout(x.sent_rows), RowLayout(x.received_rows));
+  ensure(rows->sent.total == x.sent.rows && rows->received.total == x.received.rows,
+         "all-to-all: counts say {} rows out and {} in, the buffers hold {} and {}", rows->sent.total,
+         rows->received.total, x.sent.rows, x.received.rows);
+  const Bytes weights(x.weighted ? rows->received.total * static_cast<std::int64_t>(sizeof(float)) : 0);
+  const Collective collective{network, group, ready, x.received.bytes() + weights};
+  return collective.start([x, rows, row = RowType::of(x.received.cols), comm = group.comm()] {
+    const auto& [sent, received] = *rows;
+    std::vector<MPI_Request> requests(x.weighted ? 2 : 1);
+    MPI_Ialltoallv(x.sent.data, sent.counts.data(), sent.displacements.data(), row->get(), x.received.data,
+                   received.counts.data(), received.displacements.data(), row->get(), comm, &requests[0]);
+    if (x.weighted)
+      MPI_Ialltoallv(x.sent_weight, sent.counts.data(), sent.displacements.data(), MPI_FLOAT, x.received_weight,
+                     received.counts.data(), received.displacements.data(), MPI_FLOAT, comm, &requests[1]);
+    return requests;
+  });
 }
 
-Interval all_gather_rows(Clock& clock, const Group& group, Matrix<const float> mine, Matrix<float> all, Seconds ready) {
-  const Seconds start = clock.network_start(ready);
+Event all_gather_rows(Network& network, const Group& group, Matrix<const float> mine, Matrix<float> all,
+                      Seconds ready) {
   ensure(mine.cols == all.cols && mine.rows * group.size() == all.rows,
          "all-gather of rows: [{}, {}] of {} members into [{}, {}]", mine.rows, mine.cols, group.size(), all.rows,
          all.cols);
-  const RowType row(mine.cols * static_cast<std::int64_t>(sizeof(float)));
-  const int count = to_count(mine.rows);
   const bool in_place = mine.data == all.row(group.rank() * mine.rows);
-  MPI_Allgather(in_place ? MPI_IN_PLACE : mine.data, count, row.get(), all.data, count, row.get(), group.comm());
-  return agree_on_time(clock, group, start, all.bytes());
+  const Collective collective{network, group, ready, all.bytes()};
+  return collective.start(
+      [mine, all, in_place, row = RowType::of(mine.cols), count = to_count(mine.rows), comm = group.comm()] {
+        std::vector<MPI_Request> request(1);
+        MPI_Iallgather(in_place ? MPI_IN_PLACE : mine.data, count, row->get(), all.data, count, row->get(), comm,
+                       request.data());
+        return request;
+      });
 }
 
-Interval exchange_rows(Clock& clock, const Group& group, Matrix<const float> sent, Matrix<float> received,
-                       Seconds ready) {
-  const Seconds start = clock.network_start(ready);
+Event exchange_rows(Network& network, const Group& group, Matrix<const float> sent, Matrix<float> received,
+                    Seconds ready) {
   ensure(sent.rows == received.rows && sent.cols == received.cols && sent.rows % group.size() == 0,
          "exchange of rows: [{}, {}] to and [{}, {}] from {} members", sent.rows, sent.cols, received.rows,
          received.cols, group.size());
-  const RowType row(sent.cols * static_cast<std::int64_t>(sizeof(float)));
-  const int count = to_count(sent.rows / group.size());
-  MPI_Alltoall(sent.data, count, row.get(), received.data, count, row.get(), group.comm());
-  return agree_on_time(clock, group, start, received.bytes());
+  const Collective collective{network, group, ready, received.bytes()};
+  return collective.start(
+      [sent, received, row = RowType::of(sent.cols), count = to_count(sent.rows / group.size()), comm = group.comm()] {
+        std::vector<MPI_Request> request(1);
+        MPI_Ialltoall(sent.data, count, row->get(), received.data, count, row->get(), comm, request.data());
+        return request;
+      });
 }
 
-Interval all_gather(Clock& clock, const Group& group, std::span<const std::int64_t> mine, std::span<std::int64_t> all,
+Event all_gather(Network& network, const Group& group, std::span<const std::int64_t> mine, std::span<std::int64_t> all,
+                 Seconds ready) {
+  const Collective collective{network, group, ready, Bytes(static_cast<std::int64_t>(all.size_bytes()))};
+  return collective.start([mine, all, count = to_count(std::ssize(mine)), comm = group.comm()] {
+    std::vector<MPI_Request> request(1);
+    MPI_Iallgather(mine.data(), count, MPI_INT64_T, all.data(), count, MPI_INT64_T, comm, request.data());
+    return request;
+  });
+}
+
+Event exchange_pieces(Network& network, const Group& group, std::span<const float* const> pieces, std::int64_t elements,
+                      float* received, Seconds ready) {
+  const Collective collective{network, group, ready, Bytes(group.size() * elements * 4)};
+  return collective.start([pieces = std::vector(pieces.begin(), pieces.end()), elements, count = to_count(elements),
+                           received, comm = group.comm()] {
+    const int members = static_cast<int>(pieces.size());
+    std::vector<MPI_Request> requests(2 * pieces.size());
+    for (int i = 0; i < members; ++i) {
+      MPI_Irecv(received + i * elements, count, MPI_FLOAT, i, 0, comm, &requests[i]);
+      MPI_Isend(pieces[i], count, MPI_FLOAT, i, 0, comm, &requests[members + i]);
+    }
+    return requests;
+  });
+}
+
+Event gather_pieces(Network& network, const Group& group, std::span<float* const> pieces, std::int64_t elements,
                     Seconds ready) {
-  const Seconds start = clock.network_start(ready);
-  MPI_Allgather(mine.data(), to_count(static_cast<std::int64_t>(mine.size())), MPI_INT64_T, all.data(),
-                to_count(static_cast<std::int64_t>(mine.size())), MPI_INT64_T, group.comm());
-  return agree_on_time(clock, group, start, Bytes(static_cast<std::int64_t>(all.size_bytes())));
+  const Collective collective{network, group, ready, Bytes(group.size() * elements * 4)};
+  return collective.start([pieces = std::vector(pieces.begin(), pieces.end()), count = to_count(elements),
+                           me = group.rank(), comm = group.comm()] {
+    std::vector<MPI_Request> requests;
+    for (int i = 0; i < static_cast<int>(pieces.size()); ++i) {
+      if (i == me) continue;
+      MPI_Irecv(pieces[i], count, MPI_FLOAT, i, 0, comm, &requests.emplace_back());
+      MPI_Isend(pieces[me], count, MPI_FLOAT, i, 0, comm, &requests.emplace_back());
+    }
+    return requests;
+  });
 }
 
-Interval exchange_pieces(Clock& clock, const Group& group, std::span<const float* const> pieces, std::int64_t elements,
-                         float* received, Seconds ready) {
-  const Seconds start = clock.network_start(ready);
-  std::vector<MPI_Request> requests;
-  for (int i = 0; i < group.size(); ++i) {
-    requests.emplace_back();
-    MPI_Irecv(received + i * elements, to_count(elements), MPI_FLOAT, i, 0, group.comm(), &requests.back());
-  }
-  for (int i = 0; i < group.size(); ++i) {
-    requests.emplace_back();
-    MPI_Isend(pieces[i], to_count(elements), MPI_FLOAT, i, 0, group.comm(), &requests.back());
-  }
-  MPI_Waitall(static_cast<int>(requests.size()), requests.data(), MPI_STATUSES_IGNORE);
-  return agree_on_time(clock, group, start, Bytes(group.size() * elements * 4));
+bool all_say(Network& network, const Group& group, std::uint64_t what) {
+  std::array<std::uint64_t, 2> least{what, ~what};
+  const Event event = network.lane().issue({Network::Lane::Busy::never, [&least, comm = group.comm()] {
+                                              std::vector<MPI_Request> request(1);
+                                              MPI_Iallreduce(MPI_IN_PLACE, least.data(), 2, MPI_UINT64_T, MPI_MIN, comm,
+                                                             request.data());
+                                              return request;
+                                            }});
+  event.wait();
+  return least[0] == what && ~least[1] == what;
 }
 
-Interval gather_pieces(Clock& clock, const Group& group, std::span<float* const> pieces, std::int64_t elements,
-                       Seconds ready) {
-  const Seconds start = clock.network_start(ready);
-  std::vector<MPI_Request> requests;
-  for (int i = 0; i < group.size(); ++i) {
-    if (i == group.rank()) continue;
-    requests.emplace_back();
-    MPI_Irecv(pieces[i], to_count(elements), MPI_FLOAT, i, 0, group.comm(), &requests.back());
-    requests.emplace_back();
-    MPI_Isend(pieces[group.rank()], to_count(elements), MPI_FLOAT, i, 0, group.comm(), &requests.back());
-  }
-  MPI_Waitall(static_cast<int>(requests.size()), requests.data(), MPI_STATUSES_IGNORE);
-  return agree_on_time(clock, group, start, Bytes(group.size() * elements * 4));
-}
-
-bool Transfer::done() const {
-  int flag = 0;
-  MPI_Testall(2, state_->requests, &flag, MPI_STATUSES_IGNORE);
-  return flag != 0;
-}
-
-void Transfer::wait() const { MPI_Waitall(2, state_->requests, MPI_STATUSES_IGNORE); }
-
-Transfer send(Clock& clock, const Group& group, const PipelineMessage& m, Seconds ready, Interval& interval) {
-  Transfer transfer;
-  MessageHeader& header = transfer.state_->header;
-  MPI_Request* requests = transfer.state_->requests;
-  const Seconds start = clock.network_start(ready);
-  header.draining = m.draining ? 1 : 0;
+Event send(Network& network, const Group& group, const PipelineMessage& m, Seconds ready) {
+  Clock& clock = network.clock();
+  const auto header = std::make_shared<MessageHeader>();
+  header->draining = m.draining ? 1 : 0;
+  Interval ran{};
   if (clock.is_virtual()) {
     const auto& ranks = group.world_ranks();
     const auto cost = clock.model().message(m.matrix.bytes(), ranks[group.rank()], ranks[m.to]);
-    interval = clock.network_end(start, start + cost.occupied);
-    header.arrival = (interval.end + cost.latency).value;
+    const Seconds start = clock.network_start(ready);
+    ran = clock.network_end(start, start + cost.occupied);
+    header->arrival = (ran.end + cost.latency).value;
   }
-  MPI_Isend(&header, sizeof header, MPI_BYTE, m.to, header_tag(m.tag), group.comm(), &requests[0]);
-  const RowType row(m.matrix.cols * static_cast<std::int64_t>(sizeof(float)));
-  MPI_Isend(m.matrix.data, to_count(m.matrix.rows), row.get(), m.to, payload_tag(m.tag), group.comm(), &requests[1]);
-  if (!clock.is_virtual()) interval = clock.network_end(start, start);
-  return transfer;
+  return network.lane().issue_send(
+      {Network::Lane::Busy::to_start,
+       [m, header, row = RowType::of(m.matrix.cols), count = to_count(m.matrix.rows), comm = group.comm()] {
+         std::vector<MPI_Request> requests(2);
+         MPI_Isend(header.get(), sizeof *header, MPI_BYTE, m.to, header_tag(m.tag), comm, &requests[0]);
+         MPI_Isend(m.matrix.data, count, row->get(), m.to, payload_tag(m.tag), comm, &requests[1]);
+         return requests;
+       }},
+      ran);
 }
 
-MessageHeader receive(Clock& clock, const Group& group, int from, int tag, Matrix<float> matrix) {
-  MessageHeader header;
-  MPI_Recv(&header, sizeof header, MPI_BYTE, from, header_tag(tag), group.comm(), MPI_STATUS_IGNORE);
-  const RowType row(matrix.cols * static_cast<std::int64_t>(sizeof(float)));
-  MPI_Recv(matrix.data, to_count(matrix.rows), row.get(), from, payload_tag(tag), group.comm(), MPI_STATUS_IGNORE);
-  if (!clock.is_virtual()) header.arrival = clock.now().value;
-  return header;
+Arrival receive(Network& network, const Group& group, int from, int tag, Matrix<float> matrix) {
+  const auto header = std::make_shared<MessageHeader>();
+  const Event event = network.lane().issue(
+      {Network::Lane::Busy::never,
+       [header, from, tag, matrix, row = RowType::of(matrix.cols), count = to_count(matrix.rows), comm = group.comm()] {
+         std::vector<MPI_Request> requests(2);
+         MPI_Irecv(header.get(), sizeof *header, MPI_BYTE, from, header_tag(tag), comm, &requests[0]);
+         MPI_Irecv(matrix.data, count, row->get(), from, payload_tag(tag), comm, &requests[1]);
+         return requests;
+       }});
+  if (!network.clock().is_virtual()) return {event, header};
+  const Seconds arrival(header->arrival);
+  return {Event::at({arrival, arrival}), header};
 }
 
 }  // namespace spillway::device

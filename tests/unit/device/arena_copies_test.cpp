@@ -108,10 +108,10 @@ TEST_F(ArenaCopies, OfZeroBytesAndHandlesOfNoCopyOccupyNothing) {
   Arena arena(options(1));
   arena.release_after(arena.allocate(category, Bytes(0)), engine.copy(out, {host.data(), host.data(), Bytes(0), {}}));
   EXPECT_EQ(arena.still_copied(), Bytes(0));
-  arena.release_after(arena.allocate(category, blocks(1)), CopyEvent{});
+  arena.release_after(arena.allocate(category, blocks(1)), Event{});
   EXPECT_EQ(arena.make_room(blocks(1), Seconds(0)), Seconds(0));
   EXPECT_EQ(arena.still_copied(), Bytes(0));
-  EXPECT_THROW(arena.release_after(host.data(), CopyEvent{}), InternalError);
+  EXPECT_THROW(arena.release_after(host.data(), Event{}), InternalError);
 }
 
 TEST_F(ArenaCopies, BlocksReleasedWithoutACopyAreFreeAtOnce) {
@@ -178,7 +178,7 @@ TEST_F(ArenaCopies, RandomCampaignKeepsTheBooksOfASimpleModel) {
       live.erase(victim);
       books.live -= units;
       const CopyLane lane = random.below(draw + 4, 2) == 0 ? out : in;
-      const CopyEvent copy = engine.copy(lane, {host.data(), block, blocks(units), Seconds(now)});
+      const Event copy = engine.copy(lane, {host.data(), block, blocks(units), Seconds(now)});
       arena.release_after(block, copy);
       books.released.push_back({units, copy.end().value});
     }

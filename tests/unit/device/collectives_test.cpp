@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "base/error.hpp"
@@ -26,15 +27,16 @@ struct SlowNetwork final : TimeModel {
 };
 const SlowNetwork model;
 
-void expect(Interval interval, double start, double end) {
-  EXPECT_DOUBLE_EQ(interval.start.value, start);
-  EXPECT_DOUBLE_EQ(interval.end.value, end);
+void expect(const Event& event, double start, double end) {
+  EXPECT_DOUBLE_EQ(event.ran().start.value, start);
+  EXPECT_DOUBLE_EQ(event.ran().end.value, end);
 }
 
 struct CollectivesTest : testing::Test {
   Group group{MPI_COMM_WORLD, 0};
   int size = group.size(), me = group.rank();
-  Clock clock{&model};
+  Clock clock{&model}, wall{nullptr};
+  Network network{clock}, beside{wall};
 };
 
 /// Rows that `from` sends to `to`: some ranks send nothing, some receive nothing.
@@ -61,7 +63,7 @@ TEST_F(CollectivesTest, Reports10AllToAllBringsEveryRowAndItsWeightThoughSomeMem
                              true,
                              sent_weight.data(),
                              weight.data()};
-  const Interval interval = all_to_all(clock, group, exchange, Seconds(me));
+  const Event event = all_to_all(network, group, exchange, Seconds(me));
   EXPECT_EQ(received, expected);
   EXPECT_EQ(weight, expected_weight);
   // It starts when the last member can and lasts as long as the busiest member's rows and weights take.
@@ -72,7 +74,7 @@ TEST_F(CollectivesTest, Reports10AllToAllBringsEveryRowAndItsWeightThoughSomeMem
     busiest = std::max(busiest, rows);
   }
   const double end = size - 1 + 1 + static_cast<double>(busiest * (h + 1) * 4) / 100;
-  expect(interval, size - 1, end);
+  expect(event, size - 1, end);
   EXPECT_DOUBLE_EQ(clock.network_start(Seconds(0)).value, end) << "the lane is taken to its end on every member";
 }
 
@@ -84,41 +86,41 @@ TEST_F(CollectivesTest, Reports12RowsOfTensorParallelRanksAreGatheredAndExchange
   for (int to = 0; to < size; ++to)
     for (std::int64_t i = 0; i < n * h; ++i) sent[to * n * h + i] = value_of(me, to, i);
   const double seconds = 1 + static_cast<double>(size * n * h * 4) / 100;
-  expect(all_gather_rows(clock, group, {mine.data(), n, h}, {all.data(), size * n, h}, Seconds(me)), size - 1,
+  expect(all_gather_rows(network, group, {mine.data(), n, h}, {all.data(), size * n, h}, Seconds(me)), size - 1,
          size - 1 + seconds);
-  all_gather_rows(clock, group, {in_place.data() + me * n * h, n, h}, {in_place.data(), size * n, h}, Seconds(0));
+  all_gather_rows(network, group, {in_place.data() + me * n * h, n, h}, {in_place.data(), size * n, h}, Seconds(0));
   EXPECT_EQ(in_place, all);
-  const Interval last =
-      exchange_rows(clock, group, {sent.data(), size * n, h}, {received.data(), size * n, h}, Seconds(0));
+  const Event last =
+      exchange_rows(network, group, {sent.data(), size * n, h}, {received.data(), size * n, h}, Seconds(0));
   expect(last, size - 1 + 2 * seconds, size - 1 + 3 * seconds);
   for (int from = 0; from < size; ++from)
     for (std::int64_t i = 0; i < n * h; ++i) {
       EXPECT_EQ(all[from * n * h + i], value_of(from, 0, i));
       EXPECT_EQ(received[from * n * h + i], value_of(from, me, i));
     }
-  EXPECT_THROW(all_gather_rows(clock, group, {mine.data(), n, h}, {all.data(), size * n + 1, h}, Seconds(0)),
+  EXPECT_THROW(all_gather_rows(network, group, {mine.data(), n, h}, {all.data(), size * n + 1, h}, Seconds(0)),
                InternalError);
 }
 
 // Reported elsewhere: with zero-byte messages one side skipped and the other waited.
 TEST_F(CollectivesTest, Reports10AllToAllWithoutAnyRowTakesPartAndTakesItsTime) {
   const std::vector<std::int64_t> none(size, 0);
-  expect(all_to_all(clock, group, {{nullptr, 0, 4}, none, {nullptr, 0, 4}, none}, Seconds(2)), 2, 3);
+  expect(all_to_all(network, group, {{nullptr, 0, 4}, none, {nullptr, 0, 4}, none}, Seconds(2)), 2, 3);
 }
 
 TEST_F(CollectivesTest, Reports11BuffersThatDisagreeWithTheCountsAreRefusedBeforeAnythingMoves) {
   std::vector<float> data(static_cast<std::size_t>(2 * size));
   const std::vector<std::int64_t> two(size, 2), one(size, 1);
   const Matrix<float> rows{data.data(), size, 1};
-  EXPECT_THROW(all_to_all(clock, group, {rows, two, rows, one}, Seconds(0)), InternalError);
-  EXPECT_THROW(all_to_all(clock, group, {rows, one, rows, two}, Seconds(0)), InternalError);
+  EXPECT_THROW(all_to_all(network, group, {rows, two, rows, one}, Seconds(0)), InternalError);
+  EXPECT_THROW(all_to_all(network, group, {rows, one, rows, two}, Seconds(0)), InternalError);
   EXPECT_EQ(clock.now(), Seconds(0));
 }
 
 TEST_F(CollectivesTest, AllGatherBringsEverybodysNumbersInMemberOrder) {
   const std::vector<std::int64_t> mine = {me, std::int64_t{1} << 40};
   std::vector<std::int64_t> all(2 * static_cast<std::size_t>(size));
-  expect(all_gather(clock, group, mine, all, Seconds(0)), 0, 1 + 16.0 * size / 100);
+  expect(all_gather(network, group, mine, all, Seconds(0)), 0, 1 + 16.0 * size / 100);
   for (int i = 0; i < size; ++i) {
     EXPECT_EQ(all[2 * i], i);
     EXPECT_EQ(all[2 * i + 1], std::int64_t{1} << 40);
@@ -131,7 +133,7 @@ TEST_F(CollectivesTest, PiecesGoToTheirOwnersAndComeBackToAll) {
   for (int i = 0; i < size; ++i) mine.push_back({value_of(me, i, 0), value_of(me, i, 1), value_of(me, i, 2)});
   for (const auto& piece : mine) pieces.push_back(piece.data());
   std::vector<float> received(3 * static_cast<std::size_t>(size));
-  expect(exchange_pieces(clock, group, pieces, 3, received.data(), Seconds(0)), 0, 1 + 12.0 * size / 100);
+  expect(exchange_pieces(network, group, pieces, 3, received.data(), Seconds(0)), 0, 1 + 12.0 * size / 100);
   for (int i = 0; i < size; ++i)
     for (int k = 0; k < 3; ++k) EXPECT_EQ(received[3 * i + k], value_of(i, me, k));
 
@@ -140,7 +142,7 @@ TEST_F(CollectivesTest, PiecesGoToTheirOwnersAndComeBackToAll) {
     mine[i] = std::vector<float>(3, i == me ? static_cast<float>(me) : -1.0f);
     owned.push_back(mine[i].data());
   }
-  gather_pieces(clock, group, owned, 3, Seconds(0));
+  gather_pieces(network, group, owned, 3, Seconds(0));
   for (int i = 0; i < size; ++i) EXPECT_EQ(mine[i], std::vector<float>(3, static_cast<float>(i)));
 }
 
@@ -149,38 +151,88 @@ TEST_F(CollectivesTest, Reports07And08LargeMessagesBothWaysAtOnceArriveByTheirTa
   const int next = (me + 1) % size, previous = (me + size - 1) % size;
   constexpr std::int64_t rows = 2048, h = 512;  // 4 MiB
   std::vector<float> one(rows * h, static_cast<float>(me)), two(rows * h, static_cast<float>(1000 + me)), in(rows * h);
-  Interval first{}, second{};
-  const Transfer a = send(clock, group, {next, 1, {one.data(), rows, h}, false}, Seconds(0), first);
-  const Transfer b = send(clock, group, {next, 2, {two.data(), rows, h}, true}, Seconds(0), second);
+  const Event a = send(network, group, {next, 1, {one.data(), rows, h}, false}, Seconds(0));
+  const Event b = send(network, group, {next, 2, {two.data(), rows, h}, true}, Seconds(0));
   const double occupied = rows * h * 4 / 100.0;
-  expect(first, 0, occupied);
-  expect(second, occupied, 2 * occupied);
+  expect(a, 0, occupied);
+  expect(b, occupied, 2 * occupied);
   // taken in the other order
-  MessageHeader header = receive(clock, group, previous, 2, {in.data(), rows, h});
+  Arrival arrival = receive(network, group, previous, 2, {in.data(), rows, h});
   EXPECT_EQ(in, std::vector<float>(rows * h, static_cast<float>(1000 + previous)));
-  EXPECT_DOUBLE_EQ(header.arrival, 2 * occupied + 0.5);
-  EXPECT_EQ(header.draining, 1);
-  header = receive(clock, group, previous, 1, {in.data(), rows, h});
+  EXPECT_DOUBLE_EQ(arrival.event.end().value, 2 * occupied + 0.5);
+  EXPECT_EQ(arrival.header->draining, 1);
+  arrival = receive(network, group, previous, 1, {in.data(), rows, h});
   EXPECT_EQ(in, std::vector<float>(rows * h, static_cast<float>(previous)));
-  EXPECT_DOUBLE_EQ(header.arrival, occupied + 0.5);
-  EXPECT_EQ(header.draining, 0);
-  a.wait();
-  b.wait();
+  EXPECT_DOUBLE_EQ(arrival.event.end().value, occupied + 0.5);
+  EXPECT_EQ(arrival.header->draining, 0);
+  network.wait(a);
+  network.wait(b);
   EXPECT_TRUE(a.done() && b.done());
 }
 
-TEST_F(CollectivesTest, ATransferKeepsTheMemoryItWasGiven) {
+TEST_F(CollectivesTest, OnTheWallClockMessagesTravelBesideTheIssuingThreadInTheOrderOfIssue) {
+  const int next = (me + 1) % size, previous = (me + size - 1) % size;
+  constexpr std::int64_t rows = 2048, h = 512;  // 4 MiB
+  std::vector<float> out(rows * h, static_cast<float>(me)), in(rows * h, -1), all(static_cast<std::size_t>(size) * 4);
+  const std::vector<float> mine(4, static_cast<float>(me));
+  // what is received is issued first: nobody waits for it here, and a gather passes
+  const Arrival arrival = receive(beside, group, previous, 3, {in.data(), rows, h});
+  const Event gathered = all_gather_rows(beside, group, {mine.data(), 1, 4}, {all.data(), size, 4}, Seconds(1e9));
+  gathered.wait();
+  for (int i = 0; i < size; ++i) EXPECT_EQ(all[4 * static_cast<std::size_t>(i)], static_cast<float>(i));
+  EXPECT_EQ(gathered.end(), Seconds(0)) << "no virtual time";
+  EXPECT_LE(gathered.ran().start, gathered.ran().end);
+  EXPECT_FALSE(arrival.event.done());
+  const Event left = send(beside, group, {next, 3, {out.data(), rows, h}, true}, Seconds(0));
+  arrival.event.wait();
+  EXPECT_EQ(in, std::vector<float>(rows * h, static_cast<float>(previous)));
+  EXPECT_EQ(arrival.header->draining, 1);
+  EXPECT_GE(arrival.event.ran().end, gathered.ran().end);
+  beside.wait(left);
+  EXPECT_TRUE(beside.done(left));
+}
+
+TEST_F(CollectivesTest, SpansOfTheLaneDoNotOverlapOnTheWallClock) {
+  std::vector<float> data(static_cast<std::size_t>(size) * 1024);
+  std::vector<Event> events;
+  for (int i = 0; i < 8; ++i) {
+    const Matrix<float> all{data.data() + 128 * size * i, size, 128};
+    events.push_back(all_gather_rows(beside, group, all.slice(me, 1), all, Seconds(0)));
+  }
+  for (const Event& e : events) e.wait();
+  std::ranges::sort(events, {}, [](const Event& e) { return e.ran().start; });  // they may end in any order
+  for (std::size_t i = 1; i < events.size(); ++i) EXPECT_GE(events[i].ran().start, events[i - 1].ran().end);
+}
+
+TEST_F(CollectivesTest, TellWhetherAllMembersSayTheSame) {
+  for (Network* either : {&network, &beside}) {
+    EXPECT_TRUE(all_say(*either, group, 7));
+    EXPECT_EQ(all_say(*either, group, me == 0 ? 8 : 7), size == 1);
+    EXPECT_TRUE(all_say(*either, group, ~std::uint64_t{0}));
+  }
+  EXPECT_EQ(clock.now(), Seconds(0));
+}
+
+TEST_F(CollectivesTest, AnErrorLeavesWhatIsUnderWay) {
+  std::vector<float> in(4);
+  const auto fails = [&] {
+    Network lost(wall);
+    receive(lost, group, me, 9, {in.data(), 1, 4});  // never comes
+    throw InternalError("something else");
+  };
+  EXPECT_THROW(fails(), InternalError);
+}
+
+TEST_F(CollectivesTest, AMessageKeepsTheMemoryItWasGivenUntilItHasLeft) {
   auto memory = std::make_shared<std::vector<float>>(4, 1.0f);
   const std::weak_ptr<std::vector<float>> watched = memory;
+  const Matrix<const float> matrix{memory->data(), 1, 4};
   std::vector<float> in(4);
-  Interval interval{};
-  {
-    Transfer transfer = send(clock, group, {me, 0, {memory->data(), 1, 4}, false}, Seconds(0), interval);
-    transfer.keep(std::move(memory));
-    EXPECT_FALSE(watched.expired());
-    receive(clock, group, me, 0, {in.data(), 1, 4});
-    transfer.wait();
-  }
+  const Event event = send(network, group, {me, 0, matrix, false, std::move(memory)}, Seconds(0));
+  EXPECT_FALSE(watched.expired());
+  receive(network, group, me, 0, {in.data(), 1, 4});
+  network.wait(event);
+  EXPECT_EQ(in, std::vector<float>(4, 1.0f));
   EXPECT_TRUE(watched.expired());
 }
 

@@ -28,10 +28,10 @@ Memory numbers(int first, std::size_t n = 1 << 18) {
   std::iota(memory.begin(), memory.end(), first);
   return memory;
 }
-Copy whole(Memory& to, const Memory& from, std::optional<CopyEvent> after = std::nullopt) {
+Copy whole(Memory& to, const Memory& from, std::optional<Event> after = std::nullopt) {
   return {to.data(), from.data(), Bytes(static_cast<std::int64_t>(from.size() * sizeof(int))), Seconds(0), after};
 }
-Copy timed(double ready, std::int64_t bytes, std::optional<CopyEvent> after = std::nullopt) {
+Copy timed(double ready, std::int64_t bytes, std::optional<Event> after = std::nullopt) {
   static char from[1000], to[1000];
   return {to, from, Bytes(bytes), Seconds(ready), after};
 }
@@ -39,10 +39,10 @@ Copy timed(double ready, std::int64_t bytes, std::optional<CopyEvent> after = st
 TEST(VirtualCopies, EndWhenTheirLaneTheirSourceAndTheCopyBeforeThemAllow) {
   Clock clock(&model);
   CopyEngine engine(clock);
-  const CopyEvent first = engine.copy(out, timed(2, 30));
+  const Event first = engine.copy(out, timed(2, 30));
   EXPECT_EQ(first.end(), Seconds(5));
   EXPECT_EQ(engine.copy(out, timed(0, 10)).end(), Seconds(6)) << "the lane";
-  const CopyEvent second = engine.copy(in, timed(1, 20, first));
+  const Event second = engine.copy(in, timed(1, 20, first));
   EXPECT_EQ(second.end(), Seconds(7)) << "the copy before";
   EXPECT_EQ(engine.copy(in, timed(9, 10, first)).end(), Seconds(10)) << "the source";
   EXPECT_EQ(engine.copy(in, timed(0, 0, second)).end(), Seconds(10)) << "no bytes take no time";
@@ -55,28 +55,14 @@ TEST(VirtualCopies, BytesAreThereOnReturn) {
   CopyEngine engine(clock);
   const Memory from = numbers(7);
   Memory to(from.size());
-  const CopyEvent event = engine.copy(out, whole(to, from));
+  const Event event = engine.copy(out, whole(to, from));
   EXPECT_TRUE(event.done());
   event.wait();
   EXPECT_EQ(to, from);
 }
 
-TEST(VirtualCopies, BusySecondsAreThoseOfTheCopiesAlone) {
-  Clock clock(&model);
-  CopyEngine engine(clock);
-  engine.copy(out, timed(2, 30));
-  engine.copy(out, timed(100, 10));
-  engine.copy(in, timed(0, 5));
-  EXPECT_EQ(engine.busy(out), Seconds(4));
-  EXPECT_EQ(engine.busy(in), Seconds(0.5));
-  engine.reset_busy();
-  engine.copy(in, timed(0, 10));
-  EXPECT_EQ(engine.busy(out), Seconds(0));
-  EXPECT_EQ(engine.busy(in), Seconds(1));
-}
-
 TEST(Copies, AHandleThatNoEngineGaveHasEnded) {
-  const CopyEvent none;
+  const Event none;
   EXPECT_TRUE(none.done());
   none.wait();
   EXPECT_EQ(none.end(), Seconds(0));
@@ -88,7 +74,7 @@ TEST(Copies, TellWhenTheyRanOnEitherClock) {
   Clock seconds(&model);
   CopyEngine engine(seconds);
   engine.copy(out, timed(0, 40));
-  const CopyEvent second = engine.copy(out, timed(1, 30));
+  const Event second = engine.copy(out, timed(1, 30));
   EXPECT_EQ(second.ran().start, Seconds(4));
   EXPECT_EQ(second.ran().end, Seconds(7));
 
@@ -97,7 +83,7 @@ TEST(Copies, TellWhenTheyRanOnEitherClock) {
   const Memory from = numbers(1);
   Memory to(from.size());
   const Seconds issued = wall.now();
-  const CopyEvent copy = beside.copy(in, whole(to, from));
+  const Event copy = beside.copy(in, whole(to, from));
   copy.wait();
   EXPECT_GE(copy.ran().start, issued);
   EXPECT_GT(copy.ran().end, copy.ran().start);
@@ -110,18 +96,16 @@ TEST(WallCopies, BringEveryByteAndShowNoVirtualTime) {
   for (const CopyLane lane : {out, in}) {
     const Memory from = numbers(1);
     Memory to(from.size());
-    const CopyEvent event = engine.copy(lane, whole(to, from));
-    const CopyEvent same = event;
+    const Event event = engine.copy(lane, whole(to, from));
+    const Event same = event;
     same.wait();
     EXPECT_TRUE(event.done());
     EXPECT_EQ(event.end(), Seconds(0));
     EXPECT_EQ(to, from);
-    EXPECT_GT(engine.busy(lane), Seconds(0)) << "counted before the copy is done";
+    EXPECT_GT(event.ran().duration(), Seconds(0));
   }
   EXPECT_EQ(clock.copy_lane(out), Seconds(0));
   engine.copy(out, {nullptr, nullptr, Bytes(0), Seconds(0)}).wait();
-  engine.reset_busy();
-  EXPECT_EQ(engine.busy(out), Seconds(0));
 }
 
 TEST(WallCopies, OfALaneRunInTheOrderOfIssue) {
@@ -129,7 +113,7 @@ TEST(WallCopies, OfALaneRunInTheOrderOfIssue) {
   CopyEngine engine(clock);
   std::vector<Memory> chain = {numbers(3)};
   for (int i = 0; i < 20; ++i) chain.emplace_back(chain[0].size());
-  CopyEvent last;
+  Event last;
   for (std::size_t i = 1; i < chain.size(); ++i) last = engine.copy(out, whole(chain[i], chain[i - 1]));
   last.wait();
   EXPECT_EQ(chain.back(), chain[0]) << "a later copy ran before the one that it reads from";
@@ -140,7 +124,7 @@ TEST(WallCopies, WaitForTheCopyBeforeThemInTheOtherLane) {
   CopyEngine engine(clock);
   const Memory device = numbers(5);
   Memory host(device.size()), back(device.size());
-  CopyEvent event;
+  Event event;
   for (int i = 0; i < 20; ++i) {
     std::fill(host.begin(), host.end(), -1);
     event = engine.copy(out, whole(host, device));
@@ -155,7 +139,7 @@ TEST(WallCopies, EngineEndsAfterAllCopiesAndTheirHandlesOutliveIt) {
   Clock clock(nullptr);
   const Memory from = numbers(9);
   std::vector<Memory> hosts(8, Memory(from.size())), backs = hosts;
-  std::vector<CopyEvent> events;
+  std::vector<Event> events;
   {
     CopyEngine engine(clock);
     for (std::size_t i = 0; i < hosts.size(); ++i) {
@@ -163,7 +147,7 @@ TEST(WallCopies, EngineEndsAfterAllCopiesAndTheirHandlesOutliveIt) {
       events.push_back(engine.copy(in, whole(backs[i], hosts[i], events.back())));
     }
   }
-  for (const CopyEvent& e : events) EXPECT_TRUE(e.done());
+  for (const Event& e : events) EXPECT_TRUE(e.done());
   for (std::size_t i = 0; i < hosts.size(); ++i) ASSERT_TRUE(hosts[i] == from && backs[i] == from);
 }
 
@@ -173,7 +157,7 @@ TEST(WallCopies, ManyShortOnesInBothLanesAllArrive) {
   constexpr std::size_t n = 4000;
   const Memory from = numbers(0, n);
   Memory host(n), back(n);
-  std::vector<CopyEvent> events;
+  std::vector<Event> events;
   for (std::size_t i = 0; i < n; ++i) {
     const Bytes one(sizeof(int));
     events.push_back(engine.copy(out, {&host[i], &from[i], one, Seconds(0)}));

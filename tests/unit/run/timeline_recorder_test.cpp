@@ -27,6 +27,11 @@ class Recorder : public ::testing::Test {
     if (lost) record.oom = OutOfMemory{};
     recorder.end(record);
   }
+  void send(std::int64_t number, device::Interval ran) {
+    const device::Event event = device::Event::at(ran);
+    recorder.issued(TimelineLane::network, event);
+    recorder.sent(number, event);
+  }
   ByteLedger ledger{Bytes(1)};
   TimelineRecorder recorder{{"full", {4, 6}}};
   const RankTimeline& timeline = recorder.timeline();
@@ -49,22 +54,21 @@ TEST_F(Recorder, AMessageEndsWhereItsBlockFirstComputesAfterItsArrival) {
   recorder.label(of_block("receive", 2, 8), Seconds(0));
   recorder.received(77, Seconds(3));
   recorder.label(of_block("fc1", 1, 8), Seconds(0));
-  recorder.span(TimelineLane::compute, interval(3, 4));  // another micro-batch
+  recorder.computed(interval(3, 4));  // another micro-batch
   recorder.label(of_block("recomputed", 2, 8), Seconds(0));
-  recorder.span(TimelineLane::compute, interval(2, 3));  // does not need it
-  recorder.span(TimelineLane::network, interval(3, 4));
-  recorder.span(TimelineLane::compute, interval(5, 6));
-  recorder.span(TimelineLane::compute, interval(6, 7));
+  recorder.computed(interval(2, 3));  // does not need it
+  recorder.issued(TimelineLane::network, device::Event::at(interval(3, 4)));
+  recorder.computed(interval(5, 6));
+  recorder.computed(interval(6, 7));
   end(8);
   ASSERT_EQ(timeline.messages.size(), 1u);
   EXPECT_EQ(timeline.messages[0].at, Seconds(5));
   EXPECT_FALSE(timeline.messages[0].sent);
 }
 
-TEST_F(Recorder, AMessageLeavesInTheSpanThatCameLast) {
+TEST_F(Recorder, AMessageLeavesWhenTheNetworkTakesIt) {
   begin();
-  recorder.span(TimelineLane::network, interval(1, 2));
-  recorder.sent(77);
+  send(77, interval(1, 2));
   end(3);
   EXPECT_TRUE(timeline.messages.at(0).sent);
   EXPECT_EQ(timeline.messages[0].at, Seconds(1));
@@ -92,8 +96,7 @@ TEST_F(Recorder, ALostIterationDrainsToItsEndAndTakesTheMessagesItStillGets) {
 TEST_F(Recorder, AttemptsFollowEachOtherWithMessagesOfTheirOwn) {
   for (int attempt = 0; attempt < 2; ++attempt) {
     begin();
-    recorder.span(TimelineLane::network, interval(1, 2));
-    recorder.sent(77);
+    send(77, interval(1, 2));
     end(10);
   }
   EXPECT_EQ(timeline.spans.at(1).begin, Seconds(11));
@@ -103,15 +106,14 @@ TEST_F(Recorder, AttemptsFollowEachOtherWithMessagesOfTheirOwn) {
 
 TEST_F(Recorder, ARankThatBeganLateIsMovedBack) {
   begin();
-  recorder.span(TimelineLane::network, interval(1, 2));
-  recorder.sent(77);
+  send(77, interval(1, 2));
   IterationRecord record;
   record.seconds = Seconds(10);
   recorder.end(record, {Seconds(0.5), Seconds(2)});
   EXPECT_EQ(timeline.spans.at(0).end, Seconds(2.5));
   EXPECT_EQ(timeline.messages.at(0).at, Seconds(1.5));
   begin();
-  recorder.span(TimelineLane::network, interval(1, 2));
+  send(78, interval(1, 2));
   end(10);
   EXPECT_EQ(timeline.spans.at(1).begin, Seconds(13)) << "after the latest rank's end";
 }
