@@ -79,6 +79,17 @@ std::string prediction_line(const Report& report, const std::vector<Evaluation>&
       100 * *evaluations[worst].job.predicted_seconds_error, 100 * bytes);
 }
 
+/// Of every policy, where lanes had anything to do beside each other.
+std::string overlap_line(const Report& report, const std::vector<Evaluation>& evaluations) {
+  std::string text;
+  for (std::size_t i = 0; i < evaluations.size(); ++i)
+    if (const auto share = evaluations[i].job.overlap_efficiency)
+      text += fmt::format("{} {} {:.2f}", text.empty() ? "" : ",", report.runs[i].policy, *share);
+  if (text.empty()) return {};
+  return fmt::format("overlap efficiency, {} (lane seconds that fell together / that could have):{}\n",
+                     report.virtual_clock ? "on the virtual clock" : "measured", text);
+}
+
 }  // namespace
 
 std::string figure_line(const Report& report, const PolicyRun& run, const Evaluation& evaluation) {
@@ -102,6 +113,7 @@ std::string report_text(const Report& report, const std::vector<Evaluation>& eva
   text += fmt::format("\nMFU: causal convention, of {:g} FLOP/s per rank ({}); restart-eq.: lost seconds / {:g} s\n",
                       report.facts.peak_flops, report.facts.peak_source, report.facts.restart_seconds.value);
   text += prediction_line(report, evaluations);
+  text += overlap_line(report, evaluations);
   if (report.environment.contains("warnings"))
     for (const auto& warning : report.environment["warnings"]) text += "warning: " + warning.get<std::string>() + "\n";
   text += "\n";

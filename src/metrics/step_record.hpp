@@ -62,6 +62,8 @@ struct RankIteration {
   Seconds exposed_communication_seconds{};  ///< compute lane idle because of a collective
   Seconds all_to_all_seconds{};             ///< network lane in dispatch and combine, forward and backward
   Seconds hidden_all_to_all_seconds{};      ///< part of it while the compute lane was busy
+  Seconds overlapped_seconds{};             ///< busy seconds of the four lanes, less the time in which any was busy
+  Seconds overlappable_seconds{};           ///< the same if the lanes had all run beside the busiest
   Seconds bubble_seconds{};                 ///< compute lane idle for a pipeline neighbour
   Seconds decision_seconds{};               ///< deciding; wall time on either clock
   Flops mitigation_flops{};                 ///< matrix products executed by mitigations (recompute)

@@ -60,6 +60,7 @@ struct Summary {
   std::optional<std::int64_t> conservative_iterations;
   std::optional<Seconds> exposed_communication_seconds, decision_seconds;
   std::optional<double> hidden_mitigation, hidden_all_to_all;  ///< hidden share of the lanes' seconds
+  std::optional<double> overlap_efficiency;                    ///< overlapped / overlappable seconds of the lanes
   std::optional<double> bubble_fraction;                       ///< compute lane waiting for a pipeline neighbour / time
   std::optional<double> plan_cache_hit_rate;
   std::optional<double> predicted_activation_error;          ///< (predicted - measured) / measured

@@ -70,8 +70,11 @@ void Executor::carry_out(WorkStep step) {
   const auto [item, instruction, part, first, last, is_gate] = step;
   const int mb = item.micro_batch, b = item.block;
   if (instruction == nullptr) return carry_out_message(item);
-  if (first && item.kind != Item::Kind::reload)
-    device::reach(item.kind == Item::Kind::forward ? device::Phase::forward : device::Phase::backward);
+  if (first && item.kind != Item::Kind::reload) {
+    const bool forward = item.kind == Item::Kind::forward;
+    device::reach(forward ? device::Phase::forward : device::Phase::backward);
+    finish_receive({mb, b, forward ? Tensor::block_input : Tensor::d_residual});
+  }
   if (is_gate) operators_.announce(plan_.offer(mb, b));
   carry_out(mb, b, *instruction, part);
   if (is_gate) {
@@ -179,6 +182,8 @@ void Executor::lose(std::string_view operator_name) {
 void Executor::start_draining() {
   draining_ = true;
   operators_.finish_messages();
+  for (const Receiving& r : receiving_) r.message.event.wait();
+  receiving_.clear();
   engine_.activations.clear();
   books_.drop_activations();
 }
@@ -194,25 +199,42 @@ std::int64_t Executor::message_number(const device::Group& group, int sender, in
   return (std::int64_t{2} * group.world_ranks()[static_cast<std::size_t>(sender)] + direction) * tags + tag;
 }
 
+WorkLabel Executor::receive_label(device::TensorKey key) const {
+  return {"receive", name(key.tensor), WorkKind::pipeline, key.micro_batch, plan_.blocks()[key.block].layer};
+}
+
 void Executor::receive(const device::Group& group, const MessageEnd& from, device::TensorKey key) {
-  const WorkScope scope(timer_, {"receive", name(key.tensor), WorkKind::pipeline, key.micro_batch,
-                                 plan_.blocks()[key.block].layer});
+  const WorkScope scope(timer_, receive_label(key));
   const Extent e = extent(key.tensor, plan_.blocks()[key.block].context, {});
   scratch_.resize(draining_ ? e.rows * e.cols : 0);
   const device::Matrix<float> into =
       draining_ ? device::Matrix<float>{scratch_.data(), e.rows, e.cols} : engine_.activations.get(key);
   const device::Arrival message = device::receive(engine_.network, group, from.stage, from.tag, into);
-  message.event.wait();
-  const Seconds arrival = message.event.ran().end;
-  timer_.received(message_number(group, from.stage, from.tag), arrival);
+  receiving_.push_back({key, message, message_number(group, from.stage, from.tag)});
+  if (timer_.clock().is_virtual() || draining_) finish_receive(key);
+}
+
+void Executor::finish_receive(device::TensorKey key) {
+  const auto same = [key](const Receiving& r) {
+    return r.key.micro_batch == key.micro_batch && r.key.block == key.block && r.key.tensor == key.tensor;
+  };
+  const auto found = std::ranges::find_if(receiving_, same);
+  if (found == receiving_.end()) return;
+  const Receiving received = *found;
+  receiving_.erase(found);
+  const WorkScope scope(timer_, receive_label(key));
+  received.message.event.wait();
+  const Seconds arrival = received.message.event.ran().end;
+  timer_.received(received.number, arrival);
   timer_.waits_for(LaneTimer::Waits::pipeline);
-  if (!draining_ && message.header->draining != 0) {
+  if (!draining_ && received.message.header->draining != 0) {
     timer_.draining();
     start_draining();
   }
   if (draining_) return;
   engine_.activations.set_ready(key, arrival);
   if (device::injected(device::Fault::stale_buffer)) {
+    const device::Matrix<float> into = engine_.activations.get(key);
     std::vector<float> now(into.data, into.data + into.size());
     if (previous_message_.size() == now.size())
       std::copy(previous_message_.begin(), previous_message_.end(), into.data);

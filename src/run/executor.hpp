@@ -53,7 +53,10 @@ class Executor {
   MessageEnd message_end(const Item& item) const;
   /// The same at both ends of a pipeline message, unique in the iteration.
   std::int64_t message_number(const device::Group& group, int sender, int tag) const;
+  /// On the wall clock the wait for the message is put off until its block begins.
   void receive(const device::Group& group, const MessageEnd& from, device::TensorKey key);
+  void finish_receive(device::TensorKey key);
+  WorkLabel receive_label(device::TensorKey key) const;
   void send(const device::Group& group, const MessageEnd& to, device::TensorKey key);
   void track_rows_in_flight(const Item& item);
   void agree(IterationOutcome& outcome);
@@ -68,6 +71,12 @@ class Executor {
   LaneTimer timer_;
   OperatorRunner operators_;
   Books books_;
+  struct Receiving {
+    device::TensorKey key;
+    device::Arrival message;
+    std::int64_t number;
+  };
+  std::vector<Receiving> receiving_;
   std::vector<device::Event> sent_;
   std::optional<OutOfMemory> event_;
   bool draining_ = false;

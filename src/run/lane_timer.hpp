@@ -1,5 +1,8 @@
 #pragma once
 // Keeps the clock while operators run, and counts where a rank's time goes.
+#include <array>
+#include <vector>
+
 #include "device/clock.hpp"
 #include "device/stream.hpp"
 #include "metrics/step_record.hpp"
@@ -62,14 +65,7 @@ class LaneTimer {
     return interval.end;
   }
   /// Notes any operation issued to the network lane; returns it.
-  device::Event network(device::Event event) {
-    if (recorder_ != nullptr) {
-      recorder_->sample(issue());
-      recorder_->issued(TimelineLane::network, event);
-    }
-    messages_.note(event, clock_.is_virtual());
-    return event;
-  }
+  device::Event network(device::Event event);
   /// The same where the time alone is known (projections).
   void network(device::Interval ran) { messages_.ran.push_back(ran); }
   /// The compute lane needs what a collective brings: returns when that is there, on the wall clock having waited.
@@ -87,11 +83,7 @@ class LaneTimer {
     if (recorder_ != nullptr) recorder_->received(number, arrival);
   }
   /// Notes a copy that has been issued.
-  void copying(device::CopyLane lane, const device::Event& event) {
-    if (recorder_ != nullptr)
-      recorder_->issued(lane == device::CopyLane::out ? TimelineLane::copy_out : TimelineLane::copy_in, event);
-    copies_.note(event, clock_.is_virtual());
-  }
+  void copying(device::CopyLane lane, const device::Event& event);
   /// From now on this rank only drains.
   void draining() {
     if (recorder_ != nullptr) recorder_->drain(clock_.now());
@@ -120,21 +112,9 @@ class LaneTimer {
   }
 
   RankIteration& totals() { return totals_; }
-  void begin_iteration() {
-    totals_ = {};
-    exposed_copies_ = Seconds(0);
-    computing_.clear();
-    for (Transfers* list : {&exchanges_, &messages_, &copies_}) list->ran.clear();
-  }
+  void begin_iteration();
   /// Counts what ran beside computation, of copies, dispatches and combines; everything issued is done.
-  void end_iteration() {
-    for (Transfers* list : {&exchanges_, &messages_, &copies_}) list->settle();
-    Seconds copied;
-    for (const device::Interval& i : copies_.ran) copied += i.duration();
-    for (const device::Interval& i : exchanges_.ran) totals_.all_to_all_seconds += i.duration();
-    totals_.hidden_mitigation_seconds = std::max(Seconds(0), copied - exposed_copies_);
-    totals_.hidden_all_to_all_seconds = overlap(computing_, exchanges_.ran);
-  }
+  void end_iteration();
 
  private:
   /// When what is issued now is entered in the books.
@@ -150,36 +130,17 @@ class LaneTimer {
       (waits_ == Waits::collective ? totals_.exposed_communication_seconds : totals_.bubble_seconds) += idle;
   }
 
+  /// How much of the lanes' busy time fell together, and how much could have.
+  void count_overlap();
+
   /// What ran beside the issuing thread. On the wall clock times are known when it is done.
   struct Transfers {
     std::vector<device::Interval> ran;
     std::vector<device::Event> under_way;
 
-    void note(const device::Event& event, bool known) {
-      if (known)
-        ran.push_back(event.ran());
-      else
-        under_way.push_back(event);
-    }
-    void settle() {
-      for (const device::Event& event : under_way) {
-        event.wait();
-        ran.push_back(event.ran());
-      }
-      under_way.clear();
-      std::ranges::sort(ran, {}, [](const device::Interval& i) { return i.start; });
-    }
+    void note(const device::Event& event, bool known);
+    void settle();
   };
-
-  /// Seconds common to two lists of intervals, each in order and without overlaps.
-  static Seconds overlap(const std::vector<device::Interval>& a, const std::vector<device::Interval>& b) {
-    Seconds common;
-    for (std::size_t i = 0, j = 0; i < a.size() && j < b.size();) {
-      common += std::max(Seconds(0), std::min(a[i].end, b[j].end) - std::max(a[i].start, b[j].start));
-      ++(a[i].end < b[j].end ? i : j);
-    }
-    return common;
-  }
 
   device::Clock& clock_;
   device::Stream& stream_;
@@ -189,7 +150,8 @@ class LaneTimer {
   bool mitigation_ = false, waits_for_mitigation_ = false;
   Seconds copied_, otherwise_, exposed_copies_;
   std::vector<device::Interval> computing_;
-  Transfers exchanges_, messages_, copies_;  ///< messages_: exchanges and all others
+  Transfers exchanges_, messages_;  ///< messages_: exchanges and all others
+  std::array<Transfers, device::copy_lane_count> copies_;
 };
 
 }  // namespace spillway

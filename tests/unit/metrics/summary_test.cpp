@@ -98,12 +98,15 @@ TEST(Sums, OfTheJobAreMeansOfSecondsAndTotalsOfBytes) {
   a.exposed_communication_seconds = Seconds(1);
   a.all_to_all_seconds = Seconds(2);
   a.hidden_all_to_all_seconds = Seconds(0.5);
+  a.overlapped_seconds = Seconds(1);
+  a.overlappable_seconds = Seconds(2);
   a.bubble_seconds = Seconds(2);
   a.compute_seconds = Seconds(3);
   a.cross_node_bytes = Bytes(70);
   RankIteration& b = run.ranks[1].iterations[1];
   b.all_to_all_seconds = Seconds(2);
   b.hidden_all_to_all_seconds = Seconds(1.5);
+  b.overlappable_seconds = Seconds(2);
   b.compute_seconds = Seconds(1);
   b.cross_node_bytes = Bytes(5);
   const Evaluation e = evaluate(run, {}, sample::facts());
@@ -111,6 +114,8 @@ TEST(Sums, OfTheJobAreMeansOfSecondsAndTotalsOfBytes) {
   EXPECT_EQ(e.ranks[0].exposed_communication_seconds, Seconds(1));
   EXPECT_DOUBLE_EQ(e.job.hidden_all_to_all.value(), 0.5);
   EXPECT_DOUBLE_EQ(e.ranks[1].hidden_all_to_all.value(), 0.75);
+  EXPECT_DOUBLE_EQ(e.job.overlap_efficiency.value(), 0.25);
+  EXPECT_DOUBLE_EQ(e.ranks[1].overlap_efficiency.value(), 0);
   EXPECT_DOUBLE_EQ(e.job.bubble_fraction.value(), 2.0 / 16);
   EXPECT_DOUBLE_EQ(e.ranks[0].bubble_fraction.value(), 0.25);
   EXPECT_EQ(e.job.cross_node_bytes, 75);
