@@ -14,7 +14,8 @@ namespace spillway::device {
 struct ArenaOptions {
   Bytes cap{std::int64_t{1} << 40};
   Bytes alignment{256};
-  Bytes backing{};  ///< address space; 0: twice the machine's memory
+  Bytes backing{};       ///< address space; 0: twice the machine's memory
+  bool phantom = false;  ///< no memory behind it: a projection's, whose blocks nobody reads or writes
 #ifdef NDEBUG
   bool poison_freed = false;  ///< freed blocks become NaNs, so that a use after release shows
 #else

@@ -18,7 +18,7 @@ StepPlan::Setup plan_setup(const Projection::Setup& s, int stage, const Policy& 
 }
 
 device::ArenaOptions memory(const Projection::Setup& s, Bytes cap) {
-  return {cap, s.run_case.memory.alignment, Bytes(std::int64_t{1} << 40), false};
+  return {cap, s.run_case.memory.alignment, Bytes(std::int64_t{1} << 40), true, false};
 }
 
 /// Static memory takes its place in the arena, untouched.

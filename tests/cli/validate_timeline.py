@@ -26,9 +26,10 @@ def spans_by_lane(events):
 
 
 def overlaps(lanes):
+    """Spans of a lane follow each other or lie within each other, as a viewer stacks them."""
     for (pid, tid), spans in lanes.items():
         for before, after in zip(spans, spans[1:]):
-            if after[0] < before[1] - GRID:
+            if after[0] < before[1] - GRID and after[1] > before[1] + GRID:
                 yield f"rank {pid}, lane {tid}: {after[2]} begins at {after[0]} us, before {before[2]} ends at {before[1]} us"
 
 

@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <cstdint>
 #include <cstring>
 
 #include "base/error.hpp"
@@ -14,22 +15,29 @@ Bytes default_backing() {
   return Bytes(2 * std::int64_t{sysconf(_SC_PHYS_PAGES)} * std::int64_t{sysconf(_SC_PAGE_SIZE)});
 }
 
+/// Where the addresses of an arena without memory begin: anywhere but at null.
+constexpr std::uintptr_t phantom_base = std::uintptr_t{1} << 40;
+
 }  // namespace
 
 Arena::Arena(ArenaOptions options) : options_(options), ledger_(options.alignment) {
   if (options_.backing.value == 0) options_.backing = default_backing();
+  holes_[0] = options_.backing.value;
+  if (options_.phantom) {
+    base_ = reinterpret_cast<char*>(phantom_base);
+    return;
+  }
   void* mapped = mmap(nullptr, static_cast<std::size_t>(options_.backing.value), PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (mapped == MAP_FAILED)
     throw EnvironmentError(fmt::format("cannot reserve {:.0f} MiB of address space for the memory arena: {}",
                                        mebibytes(options_.backing), std::strerror(errno)));
   base_ = static_cast<char*>(mapped);
-  holes_[0] = options_.backing.value;
 }
 
 Arena::~Arena() {
   for (const Copied& c : copied_) c.copy.wait();
-  munmap(base_, static_cast<std::size_t>(options_.backing.value));
+  if (!options_.phantom) munmap(base_, static_cast<std::size_t>(options_.backing.value));
 }
 
 void* Arena::allocate(Category category, Bytes bytes) {

@@ -183,6 +183,7 @@ TEST_F(CollectivesTest, OnTheWallClockMessagesTravelBesideTheIssuingThreadInTheO
   EXPECT_EQ(gathered.end(), Seconds(0)) << "no virtual time";
   EXPECT_LE(gathered.ran().start, gathered.ran().end);
   EXPECT_FALSE(arrival.event.done());
+  all_gather_rows(beside, group, {mine.data(), 1, 4}, {all.data(), size, 4}, Seconds(0)).wait();  // all have looked
   const Event left = send(beside, group, {next, 3, {out.data(), rows, h}, true}, Seconds(0));
   arrival.event.wait();
   EXPECT_EQ(in, std::vector<float>(rows * h, static_cast<float>(previous)));
