@@ -1,5 +1,7 @@
 #include "plan/fused_window.hpp"
 
+#include <algorithm>
+
 #include "plan/cost/time_model.hpp"
 
 namespace spillway {
@@ -42,6 +44,14 @@ std::vector<IssuedPart> parts_of(const std::vector<Instruction>& instructions, c
   return parts;
 }
 
+WindowPlanner::WindowPlanner(std::vector<StageBlock> blocks, MachineProfile machine)
+    : blocks_(std::move(blocks)), machine_(std::move(machine)) {
+  for (const StageBlock& b : blocks_) {
+    const auto same = [&](const StageBlock& other) { return other.context == b.context; };
+    alike_.push_back(static_cast<int>(std::find_if(blocks_.begin(), blocks_.end(), same) - blocks_.begin()));
+  }
+}
+
 ExpertRows WindowPlanner::rounded(const WindowHalf& half) const {
   const BlockContext& c = blocks_[static_cast<std::size_t>(half.block)].context;
   const std::int64_t step = std::max<std::int64_t>(1, c.routed_rows() / load_steps);
@@ -58,7 +68,8 @@ const std::vector<IssuedPart>& WindowPlanner::parts(const std::vector<Instructio
 const WindowPlanner::Durations& WindowPlanner::durations(const WindowHalf& half, const Instruction& i) {
   const BlockContext& c = blocks_[static_cast<std::size_t>(half.block)].context;
   const ExpertRows rows = rounded(half);
-  const auto [found, is_new] = durations_.try_emplace({half.block, i.op, i.pass, rows.rows});
+  const auto [found, is_new] =
+      durations_.try_emplace({alike_[static_cast<std::size_t>(half.block)], i.op, i.pass, rows.rows});
   Durations& d = found->second;
   if (!is_new) return d;
   const OperatorWork work = operator_work(i.op, i.pass, c, rows, true);
@@ -75,7 +86,7 @@ const WindowPlanner::Durations& WindowPlanner::durations(const WindowHalf& half,
 
 /// A slice of an exchange counts as the whole in proportion: all slices together are one. A repeated exchange comes right
 /// after the exchange before it: where exactly a rank repeats it depends on what else the rank recomputes.
-WindowPlanner::Chain WindowPlanner::chain(const WindowHalf& half) {
+WindowPlanner::Chain WindowPlanner::make_chain(const WindowHalf& half) {
   Chain chain;
   std::ptrdiff_t after_exchange = 0;
   const auto add = [&](Lane lane, Seconds seconds, std::size_t part, bool repeated) {
@@ -103,31 +114,34 @@ WindowPlanner::Chain WindowPlanner::chain(const WindowHalf& half) {
   return chain;
 }
 
-const std::vector<bool>& WindowPlanner::issue_order(const WindowHalf& forward, const WindowHalf& backward) {
-  Key key;
-  auto at = key.begin();
-  for (const WindowHalf* half : {&forward, &backward})
-    for (const std::uint64_t k : {static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(&half->parts)),
-                                  static_cast<std::uint64_t>(half->done), static_cast<std::uint64_t>(half->block),
-                                  static_cast<std::uint64_t>(rounded(*half).rows)})
-      *at++ = k;
-  const auto found = known_.find(key);
-  if (found != known_.end()) return found->second;
-  return known_.emplace(key, find_order(forward, backward)).first->second;
+std::size_t WindowPlanner::chain_of(const WindowHalf& half) {
+  const auto [found, is_new] =
+      numbers_.try_emplace({static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(&half.parts)), half.done,
+                            static_cast<std::uint64_t>(alike_[static_cast<std::size_t>(half.block)]),
+                            static_cast<std::uint64_t>(rounded(half).rows)},
+                           chains_.size());
+  if (is_new) chains_.push_back(make_chain(half));
+  return found->second;
 }
 
-std::vector<bool> WindowPlanner::find_order(const WindowHalf& forward, const WindowHalf& backward) {
-  if (!takes_turns(blocks_[static_cast<std::size_t>(forward.block)].context)) {
-    std::vector<bool> one_by_one(backward.rest().size(), true);
-    one_by_one.insert(one_by_one.end(), forward.rest().size(), false);
+const std::vector<bool>& WindowPlanner::issue_order(const WindowHalf& forward, const WindowHalf& backward) {
+  const std::size_t f = chain_of(forward), b = chain_of(backward);
+  const auto [found, is_new] = known_.try_emplace({f, b});
+  if (is_new) found->second = find_order({&forward, &backward}, {&chains_[f], &chains_[b]});
+  return found->second;
+}
+
+std::vector<bool> WindowPlanner::find_order(const std::array<const WindowHalf*, 2>& halves,
+                                            const std::array<const Chain*, 2>& chains) {
+  if (!takes_turns(blocks_[static_cast<std::size_t>(halves[0]->block)].context)) {
+    std::vector<bool> one_by_one(halves[1]->rest().size(), true);
+    one_by_one.insert(one_by_one.end(), halves[0]->rest().size(), false);
     return one_by_one;
   }
-  const std::array<const WindowHalf*, 2> halves{&forward, &backward};
-  const std::array<Chain, 2> chains{chain(forward), chain(backward)};
   DualBatch batch;
   batch.interference = machine_.interference;
-  batch.of(ChainId::forward) = chains[0].segments;
-  batch.of(ChainId::backward) = chains[1].segments;
+  batch.of(ChainId::forward) = chains[0]->segments;
+  batch.of(ChainId::backward) = chains[1]->segments;
   const FusedPlan& plan = orders_(batch);
 
   std::vector<bool> order;
@@ -137,7 +151,7 @@ std::vector<bool> WindowPlanner::find_order(const WindowHalf& forward, const Win
   };
   for (const ChainId id : expand(plan.compaction, plan.interleaving.order)) {
     const std::size_t h = id == ChainId::backward ? 1 : 0;
-    issue_until(h, chains[h].parts[segments[h]++] + 1);
+    issue_until(h, chains[h]->parts[segments[h]++] + 1);
   }
   for (const std::size_t h : {1, 0}) issue_until(h, halves[h]->rest().size());
   return order;

@@ -1,5 +1,7 @@
 #pragma once
 // The order in which two passes are issued side by side: one block forward, another backward.
+#include <array>
+#include <deque>
 #include <map>
 #include <span>
 #include <tuple>
@@ -42,8 +44,7 @@ struct WindowHalf {
 /// does not, the backward half goes first.
 class WindowPlanner {
  public:
-  WindowPlanner(std::vector<StageBlock> blocks, MachineProfile machine)
-      : blocks_(std::move(blocks)), machine_(std::move(machine)) {}
+  WindowPlanner(std::vector<StageBlock> blocks, MachineProfile machine);
 
   /// parts_of, remembered: the instructions must stay where they are as long as the planner.
   const std::vector<IssuedPart>& parts(const std::vector<Instruction>& instructions, int block);
@@ -60,17 +61,23 @@ class WindowPlanner {
     std::vector<Segment> segments;
     std::vector<std::size_t> parts;
   };
-  Chain chain(const WindowHalf& half);
+  /// The number of a half's chain among chains_.
+  std::size_t chain_of(const WindowHalf& half);
+  Chain make_chain(const WindowHalf& half);
   const Durations& durations(const WindowHalf& half, const Instruction& instruction);
-  std::vector<bool> find_order(const WindowHalf& forward, const WindowHalf& backward);
+  std::vector<bool> find_order(const std::array<const WindowHalf*, 2>& halves,
+                               const std::array<const Chain*, 2>& chains);
   ExpertRows rounded(const WindowHalf& half) const;
 
   std::vector<StageBlock> blocks_;
+  std::vector<int> alike_;  ///< [block]: the first with the same context
   MachineProfile machine_;
   InterleavingCache orders_;
   std::unordered_map<const std::vector<Instruction>*, std::vector<IssuedPart>> parts_;
-  using Key = std::array<std::uint64_t, 8>;
-  std::unordered_map<Key, std::vector<bool>, ArrayHash> known_;  ///< by parts, done, block and rows of both halves
+  std::deque<Chain> chains_;
+  std::unordered_map<std::array<std::uint64_t, 4>, std::size_t, ArrayHash>
+      numbers_;  ///< by parts, done, block and rows
+  std::unordered_map<std::array<std::uint64_t, 2>, std::vector<bool>, ArrayHash> known_;  ///< by both chains
   std::map<std::tuple<int, Op, PassKind, std::int64_t>, Durations> durations_;  ///< by block, operator, pass and rows
 };
 

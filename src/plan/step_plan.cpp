@@ -141,7 +141,8 @@ Offer StepPlan::offer(int micro_batch, int block) const {
 const BlockProgram& StepPlan::decide_after_gate(int micro_batch, int block, const Gate& gate) {
   InForce& mine = in_force(micro_batch, block);
   const Mitigations before = mine.before;
-  const std::vector<ExpertRows> received = rows_of_members(gate.table);
+  DispatchRows dispatch(gate.table);
+  const std::vector<ExpertRows>& received = dispatch.whole();
   mine.rows = {received[static_cast<std::size_t>(gate.member)], {}};
   Situation s = situation(micro_batch, block, mine.budget);  // which does not depend on the block's own decision
   mine.group_rows = largest(received);
@@ -150,9 +151,10 @@ const BlockProgram& StepPlan::decide_after_gate(int micro_batch, int block, cons
   s.offers = gate.offers;
   s.member = gate.member;
   s.received = received;
+  s.dispatch = &dispatch;
   const Mitigations chosen = policy_->decide(s);
   if (chosen.tiles_per_slice > 0)
-    for (const auto& slice : rows_in_slices(gate.table, chosen.tiles_per_slice))
+    for (const auto& slice : dispatch.in_slices(chosen.tiles_per_slice))
       mine.rows.slices.push_back(slice[static_cast<std::size_t>(gate.member)]);
   enforce(micro_batch, block, {before, chosen, static_cast<int>(mine.rows.slices.size())});
   history_.observe(block, mine.rows.whole);

@@ -38,7 +38,7 @@ struct Path {
       : keep_all(all), rounds(p, programs, index) {}
   Footprint keep_all;
   GreedyPath rounds;
-  std::unordered_map<NumbersKey<6>, Mitigations, ArrayHash> plans;  // by block and steps of every limit
+  std::unordered_map<NumbersKey<5>, Mitigations, ArrayHash> plans;  // by steps of every limit
 };
 
 class Flexible final : public Policy {
@@ -155,7 +155,7 @@ class Flexible final : public Policy {
     const std::int64_t backward = round_down(p.budget.backward, all.backward);
     const std::int64_t host = round_down(p.budget.host, all.held);
     ++counts_.lookups;
-    const auto [at, is_new] = path.plans.try_emplace({s.index, forward, held, ready, backward, host});
+    const auto [at, is_new] = path.plans.try_emplace({forward, held, ready, backward, host});
     if (is_new)
       at->second = path.rounds.within(p.budget).chosen;
     else

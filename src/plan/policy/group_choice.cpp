@@ -30,18 +30,6 @@ Mitigations least_under(const GroupChoice& choice, const StageBlock& block, bool
 
 namespace {
 
-/// Rows of every member [members], whole and in every slice [slices][members].
-struct GroupRows {
-  std::span<const ExpertRows> whole;
-  std::vector<std::vector<ExpertRows>> slices;
-
-  BlockRows of(std::size_t member) const {
-    BlockRows rows{whole[member], {}};
-    for (const auto& slice : slices) rows.slices.push_back(slice[member]);
-    return rows;
-  }
-};
-
 /// At least the rows of any member, field by field.
 ExpertRows hardest_rows(std::span<const ExpertRows> members) {
   ExpertRows most = members[0];
@@ -66,7 +54,22 @@ std::optional<Offer> tightest_offer(std::span<const Offer> offers) {
   return tightest;
 }
 
+bool fewer_rows(const ExpertRows& a, const ExpertRows& b) { return a.rows < b.rows; }
+
 }  // namespace
+
+/// What all choices are judged by.
+struct GroupChooser::Group {
+  explicit Group(const Situation& situation)
+      : s(situation),
+        tightest(tightest_offer(s.offers)),
+        hardest(hardest_rows(s.received)),
+        most_loaded(static_cast<std::size_t>(std::ranges::max_element(s.received, fewer_rows) - s.received.begin())) {}
+  const Situation& s;
+  std::optional<Offer> tightest;
+  ExpertRows hardest;
+  std::size_t most_loaded;
+};
 
 bool GroupChooser::fits_member(const GroupChoice& choice, const Situation& s, const Offer& offer,
                                const BlockRows& rows) {
@@ -79,33 +82,38 @@ bool GroupChooser::fits_member(const GroupChoice& choice, const Situation& s, co
   return false;
 }
 
-bool GroupChooser::fits_all(const GroupChoice& choice, const Situation& s) {
-  GroupRows rows{s.received, {}};
-  if (choice.tiles_per_slice > 0) rows.slices = rows_in_slices(*s.table, choice.tiles_per_slice);
+bool GroupChooser::fits_at(const GroupChoice& choice, const Group& group, const Slices& slices, std::size_t member) {
+  BlockRows rows{group.s.received[member], {}};
+  for (const auto& slice : slices) rows.slices.push_back(slice[member]);
+  return fits_member(choice, group.s, group.s.offers[member], rows);
+}
+
+bool GroupChooser::fits_all(const GroupChoice& choice, const Group& group, const Slices& slices) {
+  const Situation& s = group.s;
   // 1. where the hardest that members could be together fits, all do
-  if (const auto offer = tightest_offer(s.offers)) {
-    BlockRows hardest{hardest_rows(rows.whole), {}};
-    for (const auto& slice : rows.slices) hardest.slices.push_back(hardest_rows(slice));
-    if (fits_member(choice, s, *offer, hardest)) return true;
+  if (group.tightest) {
+    BlockRows hardest{group.hardest, {}};
+    for (const auto& slice : slices) hardest.slices.push_back(hardest_rows(slice));
+    if (fits_member(choice, s, *group.tightest, hardest)) return true;
   }
   // 2. otherwise one by one, from the most loaded on: it is the likeliest not to
-  const auto by_rows = [](const ExpertRows& a, const ExpertRows& b) { return a.rows < b.rows; };
-  const std::size_t members = rows.whole.size();
-  const auto first = static_cast<std::size_t>(std::ranges::max_element(rows.whole, by_rows) - rows.whole.begin());
+  const std::size_t members = s.received.size();
   for (std::size_t i = 0; i < members; ++i) {
-    const std::size_t m = (first + i) % members;
-    if (!fits_member(choice, s, s.offers[m], rows.of(m))) return false;
+    if (!fits_at(choice, group, slices, (group.most_loaded + i) % members)) return false;
   }
   return true;
 }
 
 GroupChoice GroupChooser::choose(const Situation& s) {
+  const Group group(s);
   for (const GroupChoice& whole : {GroupChoice{false, 0}, GroupChoice{true, 0}})
-    if (fits_all(whole, s)) return whole;
-  const std::int64_t most_tiles = slice_count(*s.table, 1);
+    if (fits_all(whole, group, {})) return whole;
+  const std::int64_t most_tiles = s.dispatch->slice_count(1);
   for (std::int64_t slices = 2; slices < most_tiles; slices += (slices + 1) / 2) {
     const GroupChoice choice{true, (most_tiles + slices - 1) / slices};
-    if (fits_all(choice, s)) return choice;
+    // What does not fit without a row sent needs no closer look.
+    if (!fits_at(choice, group, s.dispatch->received_in_slices(choice.tiles_per_slice), group.most_loaded)) continue;
+    if (fits_all(choice, group, s.dispatch->in_slices(choice.tiles_per_slice))) return choice;
   }
   return {true, 1};
 }

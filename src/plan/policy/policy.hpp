@@ -51,6 +51,7 @@ struct Situation {
   std::span<const Offer> offers;         ///< [members]
   int member = 0;                        ///< of this rank in the expert group
   std::span<const ExpertRows> received;  ///< [members] the table's rows by member, of the whole dispatch
+  DispatchRows* dispatch = nullptr;      ///< the table's rows in slices of any size
 };
 
 /// What a policy may prepare for: the stage it will decide about.

@@ -82,8 +82,9 @@ IssuedWork issue(const DualBatch& batch, std::span<const ChainId> order) {
   Issue issue(batch);
   IssuedWork work;
   for (const ChainId c : order) {
-    ensure(issue.can_issue(c), "{}: the chain at position {} has no segment that may be issued", to_text(order),
-           work.items.size());
+    if (!issue.can_issue(c))
+      ensure(false, "{}: the chain at position {} has no segment that may be issued", to_text(order),
+             work.items.size());
     work.items.push_back(issue.next(c));
   }
   work.makespan = issue.makespan();

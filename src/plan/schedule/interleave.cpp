@@ -47,6 +47,7 @@ class Interleaver::Search {
   std::vector<Label> labels_;
   std::vector<Front> fronts_;  ///< [i][j]
   WindowPlace place_{};        ///< of the front under construction
+  WindowRest rest_{};          ///< from there on
   std::uint32_t begin_ = 0;    ///< of the front under construction
   bool narrow_ = false;        ///< keeps one partial order of a state
   Seconds narrow_least_;       ///< its bound
@@ -92,7 +93,7 @@ bool Interleaver::Search::beats(const Label& a, const Label& b) const {
 }
 
 void Interleaver::Search::add(const Label& label) {
-  const Seconds least = bounds_.least_makespan(place_, label);
+  const Seconds least = bounds_.least_makespan(rest_, label);
   if (least >= limit_) return;
   if (narrow_) {
     if (begin_ < labels_.size() && least >= narrow_least_) return;
@@ -123,6 +124,7 @@ void Interleaver::Search::extend(std::uint32_t parent, ChainId chain, Copies cop
                      : segments[place_[x]].lane == Lane::compute ? std::max(next.ends[x], next.compute.end)
                                                                  : std::max(next.ends[x], next.network);
     }
+    WindowBounds::raise_lanes(rest_, next);
     add(next);
     return beside;
   };
@@ -154,6 +156,7 @@ void Interleaver::Search::improve(Copies copies) {
   for (std::size_t i = 0; i < rows; ++i)
     for (std::size_t j = 0; j < columns; ++j) {
       place_ = {i, j};
+      rest_ = bounds_.rest(place_);
       begin_ = static_cast<std::uint32_t>(labels_.size());
       const auto extend_all = [&](const Front& from, ChainId chain) {
         for (auto n = from.begin; n < from.end; ++n) extend(n, chain, copies);
@@ -165,7 +168,7 @@ void Interleaver::Search::improve(Copies copies) {
       front = {begin_, static_cast<std::uint32_t>(labels_.size())};
     }
   const auto shorter = [&](const Label& a, const Label& b) {
-    return bounds_.least_makespan(place_, a) < bounds_.least_makespan(place_, b);
+    return bounds_.least_makespan(rest_, a) < bounds_.least_makespan(rest_, b);
   };
   if (begin_ < labels_.size())
     accept(order_of(*std::min_element(labels_.begin() + begin_, labels_.end(), shorter), copies));

@@ -50,28 +50,42 @@ void WindowBounds::prepare(const DualBatch& batch) {
   }
 }
 
+WindowRest WindowBounds::rest(const WindowPlace& place) const {
+  const Remaining& f = remaining_[0][place[0]];
+  const Remaining& b = remaining_[1][place[1]];
+  const auto of_both = [](const OnLane& x, const OnLane& y) {
+    return WindowRest::OnLane{x.work + y.work, {x.head, y.head}, std::min(x.tail, y.tail)};
+  };
+  return {of_both(f.compute, b.compute),
+          of_both(f.network, b.network),
+          {f.total, b.total},
+          offload_sums_[offloads_ready_[place[0]]],
+          offload_path_[place[0]]};
+}
+
+void WindowBounds::raise_lanes(const WindowRest& rest, PartialOrder& p) {
+  const Seconds compute = rest.compute.needed(p), network = rest.network.needed(p);
+  if (compute < never) p.compute.end = std::max(p.compute.end, compute);
+  if (network < never) p.network = std::max(p.network, network);
+}
+
 /// Computation that begins as soon as a chain can take it and never pauses, with all seconds beside that are to come.
-Seconds WindowBounds::compute_bound(const PartialOrder& p, const Remaining& f, const Remaining& b) const {
-  const Seconds ready = std::min(p.ends[0] + f.compute.head, p.ends[1] + b.compute.head);
+Seconds WindowBounds::compute_bound(const WindowRest& rest, const PartialOrder& p) const {
+  const Seconds ready = rest.compute.needed(p), alone = rest.compute.work;
   const Seconds start = ready < never ? std::max(p.compute.end, ready) : p.compute.end;
-  const Seconds beside =
-      p.compute.beside + f.network.work + b.network.work + offload_sums_[p.offloads] + reload_sums_[p.reloads];
-  const Seconds alone = f.compute.work + b.compute.work;
+  const Seconds beside = p.compute.beside + rest.network.work + offload_sums_[p.offloads] + reload_sums_[p.reloads];
   const Seconds settled = start + alone + std::max(Seconds(0), beside - start) * lost_;
-  const Seconds tail = std::min(f.compute.tail, b.compute.tail);
+  const Seconds tail = rest.compute.tail;
   return tail < never ? std::max(settled, start + alone + tail) : settled;
 }
 
-Seconds WindowBounds::least_makespan(const WindowPlace& place, const PartialOrder& p) const {
-  const Remaining& f = remaining_[0][place[0]];
-  const Remaining& b = remaining_[1][place[1]];
-  Seconds least = std::max(compute_bound(p, f, b), std::max(p.ends[0] + f.total, p.ends[1] + b.total));
-  const Seconds ready = std::min(p.ends[0] + f.network.head, p.ends[1] + b.network.head);
-  const Seconds network = ready < never ? std::max(p.network, ready) + f.network.work + b.network.work +
-                                              std::min(f.network.tail, b.network.tail)
-                                        : p.network;
-  least = std::max({least, network, reload_sums_[0]});
-  return std::max({least, p.copy_out + offload_sums_[offloads_ready_[place[0]]], p.ends[0] + offload_path_[place[0]]});
+Seconds WindowBounds::least_makespan(const WindowRest& rest, const PartialOrder& p) const {
+  const Seconds chains = std::max(p.ends[0] + rest.total[0], p.ends[1] + rest.total[1]);
+  const Seconds ready = rest.network.needed(p);
+  const Seconds network =
+      ready < never ? std::max(p.network, ready) + rest.network.work + rest.network.tail : p.network;
+  const Seconds copies = std::max({reload_sums_[0], p.copy_out + rest.offloads, p.ends[0] + rest.offload_path});
+  return std::max(std::max(compute_bound(rest, p), chains), std::max(network, copies));
 }
 
 }  // namespace spillway

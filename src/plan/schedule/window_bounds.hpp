@@ -1,5 +1,6 @@
 #pragma once
 // How early the rest of a fused dual batch can end, whatever is done: what the search for the best order drops orders by.
+#include <algorithm>
 #include <array>
 #include <limits>
 #include <vector>
@@ -20,13 +21,33 @@ struct PartialOrder {
   std::size_t offloads = 0, reloads = 0;  ///< issued
 };
 
+/// What remains of a window, alike for all orders that have come to the same place.
+struct WindowRest {
+  struct OnLane {
+    Seconds work;                 ///< of both chains
+    std::array<Seconds, 2> head;  ///< of each chain before its next segment on this lane; infinite where it has none
+    Seconds tail;  ///< the smaller one of the chains' work after their last segments on this lane; likewise
+
+    /// When a chain can need the lane again, at the earliest.
+    Seconds needed(const PartialOrder& p) const { return std::min(p.ends[0] + head[0], p.ends[1] + head[1]); }
+  };
+  OnLane compute, network;
+  std::array<Seconds, 2> total;  ///< of each chain
+  Seconds offloads;              ///< those that may not be issued yet
+  Seconds offload_path;          ///< of the forward chain to the end of these
+};
+
 /// Sums over what remains of a window. Prepared once per window; keeps its buffers.
 class WindowBounds {
  public:
   void prepare(const DualBatch& batch);
 
-  /// No order that begins at `place` with `begun` has a smaller makespan. For a complete order it is the makespan.
-  Seconds least_makespan(const WindowPlace& place, const PartialOrder& begun) const;
+  WindowRest rest(const WindowPlace& place) const;
+  /// No order that begins with `begun` has a smaller makespan. For a complete order it is the makespan.
+  Seconds least_makespan(const WindowRest& rest, const PartialOrder& begun) const;
+  /// Raises lane ends to when a chain can need the lane again: the future stays the same, and orders that differ only in
+  /// what nothing needs become equal.
+  static void raise_lanes(const WindowRest& rest, PartialOrder& begun);
 
   /// Offloads that may be issued after `forward` segments.
   std::size_t offloads_ready(std::size_t forward) const { return offloads_ready_[forward]; }
@@ -47,7 +68,7 @@ class WindowBounds {
     OnLane compute, network;
   };
   static void sum_up(const std::vector<Segment>& chain, std::vector<Remaining>& remaining);
-  Seconds compute_bound(const PartialOrder& p, const Remaining& f, const Remaining& b) const;
+  Seconds compute_bound(const WindowRest& rest, const PartialOrder& p) const;
 
   double lost_ = 0;                                  ///< of a second beside a copy or message
   std::array<std::vector<Remaining>, 2> remaining_;  ///< [chain][segments issued]

@@ -1,7 +1,6 @@
 #include "workload/shape/slices.hpp"
 
 #include <algorithm>
-#include <utility>
 
 #include "base/error.hpp"
 
@@ -87,9 +86,7 @@ std::int64_t tiles(const GateTable& table, std::int64_t member, std::int64_t til
 }
 
 std::int64_t slice_count(const GateTable& table, std::int64_t tiles_per_slice, std::int64_t tile) {
-  const std::vector<std::int64_t> received = rows_received(table);
-  check_tiles(tiles_per_slice, tile);
-  return parts(std::ranges::max(tiles_of_members(table, received, tile)), tiles_per_slice);
+  return DispatchRows(table, tile).slice_count(tiles_per_slice);
 }
 
 GateSlice cut(const GateTable& table, Slice slice) {
@@ -120,42 +117,85 @@ GateSlice cut(const GateTable& table, Slice slice) {
   return part;
 }
 
-std::vector<std::vector<ExpertRows>> rows_in_slices(const GateTable& table, std::int64_t tiles_per_slice,
-                                                    std::int64_t tile) {
-  check_tiles(tiles_per_slice, tile);
-  const std::vector<std::int64_t> received = rows_received(table);
-  const std::int64_t most = std::ranges::max(tiles_of_members(table, received, tile));
-  const std::vector<ExpertRows> nothing(static_cast<std::size_t>(table.members), ExpertRows{0, 0, 0});
-  std::vector<std::vector<ExpertRows>> slices(static_cast<std::size_t>(parts(most, tiles_per_slice)), nothing);
-  // 1. received by the members of the experts
-  const std::vector<Place> first = first_rows(table, received, {tiles_per_slice, 0, tile});
-  const std::int64_t all = tiles_per_slice * tile;
-  for (std::int64_t expert = 0; expert < table.experts; ++expert) {
+DispatchRows::DispatchRows(const GateTable& table, std::int64_t tile)
+    : table_(&table), tile_(tile), received_(rows_received(table)), whole_(static_cast<std::size_t>(table.members)) {
+  check_tiles(1, tile);
+  most_tiles_ = std::ranges::max(tiles_of_members(table, received_, tile));
+  auto expert = received_.begin();
+  for (ExpertRows& all : whole_)
+    for (const auto end = expert + table.local_experts(); expert != end; ++expert) {
+      all.rows += *expert;
+      all.active += *expert > 0;
+    }
+}
+
+std::int64_t DispatchRows::slice_count(std::int64_t tiles_per_slice) const {
+  check_tiles(tiles_per_slice, tile_);
+  return parts(most_tiles_, tiles_per_slice);
+}
+
+DispatchRows::Slices DispatchRows::received_in_slices(std::int64_t tiles_per_slice) const {
+  const std::vector<ExpertRows> nothing(whole_.size(), ExpertRows{0, 0, 0});
+  Slices slices(static_cast<std::size_t>(slice_count(tiles_per_slice)), nothing);
+  const std::vector<Place> first = first_rows(*table_, received_, {tiles_per_slice, 0, tile_});
+  const std::int64_t all = tiles_per_slice * tile_, local = table_->local_experts();
+  for (std::int64_t expert = 0; expert < table_->experts; ++expert) {
     Place place = first[expert];
-    for (std::int64_t left = received[expert]; left > 0; place = {place.slice + 1, all}) {
-      ExpertRows& rows = slices[place.slice][expert / table.local_experts()];
+    for (std::int64_t left = received_[expert]; left > 0; place = {place.slice + 1, all}) {
+      ExpertRows& rows = slices[place.slice][expert / local];
       rows.rows += std::min(left, place.room);
       ++rows.active;
       left -= place.room;
     }
   }
-  // 2. sent by every member: the rows of an expert are taken source by source
-  std::vector<Place> next = first;
-  std::vector<std::int64_t> sent(slices.size());
-  const std::int64_t* rows = table.rows.data();
-  for (std::int64_t source = 0; source < table.members; ++source) {
-    for (Place& place : next) {
-      std::int64_t left = *rows++;
-      for (; left >= place.room; place = {place.slice + 1, all}) {
-        sent[place.slice] += place.room;
-        left -= place.room;
-      }
-      if (left > 0) sent[place.slice] += left;
-      place.room -= left;
-    }
-    for (std::size_t j = 0; j < slices.size(); ++j) slices[j][source].sent = std::exchange(sent[j], 0);
-  }
   return slices;
+}
+
+void DispatchRows::add_up() {
+  const std::int64_t members = table_->members, experts = table_->experts;
+  up_to_.resize(static_cast<std::size_t>(experts * (members + 1)));
+  // A few experts at a time, so that the lines of both tables are used whole while they are in the cache.
+  constexpr std::int64_t together = 8;
+  for (std::int64_t first = 0; first < experts; first += together)
+    for (std::int64_t source = 0; source < members; ++source)
+      for (std::int64_t e = first; e < std::min(first + together, experts); ++e) {
+        std::int64_t* const sums = up_to_.data() + e * (members + 1) + source;
+        sums[1] = sums[0] + table_->rows[source * experts + e];
+      }
+}
+
+const DispatchRows::Slices& DispatchRows::in_slices(std::int64_t tiles_per_slice) {
+  if (tiles_per_slice == tiles_per_slice_) return slices_;
+  slices_ = received_in_slices(tiles_per_slice);
+  tiles_per_slice_ = tiles_per_slice;
+  if (up_to_.empty()) add_up();
+  const std::size_t members = whole_.size();
+  const std::vector<Place> first = first_rows(*table_, received_, {tiles_per_slice, 0, tile_});
+  std::vector<std::int64_t> sent(slices_.size() * members);
+  for (std::size_t expert = 0; expert < received_.size(); ++expert) {
+    const std::int64_t* const up_to = up_to_.data() + expert * (members + 1);
+    const std::int64_t all = received_[expert];
+    auto [slice, room] = first[expert];
+    std::size_t source = 0;
+    // The rows [begin, end) of a slice are taken source by source.
+    for (std::int64_t begin = 0, end = 0; begin < all; begin = end, room = tiles_per_slice * tile_, ++slice) {
+      end = std::min(begin + room, all);
+      const std::int64_t* const last =
+          end == all ? up_to + members : std::lower_bound(up_to + source + 1, up_to + members, end);
+      const auto past = static_cast<std::size_t>(last - up_to);
+      std::int64_t* const by_source = sent.data() + static_cast<std::size_t>(slice) * members;
+      for (; source < past; ++source)
+        by_source[source] += std::min(up_to[source + 1], end) - std::max(up_to[source], begin);
+      --source;
+    }
+  }
+  for (std::size_t j = 0; j < slices_.size(); ++j)
+    for (std::size_t m = 0; m < members; ++m) slices_[j][m].sent = sent[j * members + m];
+  return slices_;
+}
+
+DispatchRows::Slices rows_in_slices(const GateTable& table, std::int64_t tiles_per_slice, std::int64_t tile) {
+  return DispatchRows(table, tile).in_slices(tiles_per_slice);
 }
 
 ExpertRows slice_rows(const GateTable& table, std::int64_t member, Slice slice) {
@@ -165,17 +205,7 @@ ExpertRows slice_rows(const GateTable& table, std::int64_t member, Slice slice) 
   return slice.index < std::ssize(all) ? all[slice.index][member] : ExpertRows{0, 0, 0};
 }
 
-std::vector<ExpertRows> rows_of_members(const GateTable& table) {
-  const std::vector<std::int64_t> received = rows_received(table);
-  std::vector<ExpertRows> members(static_cast<std::size_t>(table.members));
-  auto expert = received.begin();
-  for (ExpertRows& all : members)
-    for (const auto end = expert + table.local_experts(); expert != end; ++expert) {
-      all.rows += *expert;
-      all.active += *expert > 0;
-    }
-  return members;
-}
+std::vector<ExpertRows> rows_of_members(const GateTable& table) { return DispatchRows(table).whole(); }
 
 ExpertRows all_rows(const GateTable& table, std::int64_t member) {
   const std::vector<ExpertRows> members = rows_of_members(table);

@@ -52,13 +52,41 @@ std::int64_t slice_count(const GateTable& table, std::int64_t tiles_per_slice, s
 /// What `slice` holds of every (source, expert).
 GateSlice cut(const GateTable& table, Slice slice);
 
-/// Rows of every member in every slice, [slices][members], rows sent included; one pass over the table.
+/// What the members of a group receive and send, in the whole dispatch and in slices of any size: asked again and again
+/// about one table, which must outlive it. Throws as above.
+class DispatchRows {
+ public:
+  /// Of every member in every slice, [slices][members].
+  using Slices = std::vector<std::vector<ExpertRows>>;
+
+  explicit DispatchRows(const GateTable& table, std::int64_t tile = row_tile);
+  /// Of every member [members] in the whole dispatch; `sent` is empty.
+  const std::vector<ExpertRows>& whole() const { return whole_; }
+  std::int64_t slice_count(std::int64_t tiles_per_slice) const;
+  /// Good until slices of another size are asked for.
+  const Slices& in_slices(std::int64_t tiles_per_slice);
+  /// The same as if nothing were sent: cheaper.
+  Slices received_in_slices(std::int64_t tiles_per_slice) const;
+
+ private:
+  void add_up();
+
+  const GateTable* table_;
+  std::int64_t tile_, most_tiles_ = 0;
+  std::vector<std::int64_t> received_;  ///< [experts]
+  std::vector<ExpertRows> whole_;
+  std::vector<std::int64_t> up_to_;   ///< [experts][members + 1] rows of all sources before one; made when needed
+  std::int64_t tiles_per_slice_ = 0;  ///< of slices_; 0: none yet
+  Slices slices_;
+};
+
+/// DispatchRows::in_slices, asked once.
 std::vector<std::vector<ExpertRows>> rows_in_slices(const GateTable& table, std::int64_t tiles_per_slice,
                                                     std::int64_t tile = row_tile);
 /// Of one member and one slice: as much work as for all.
 ExpertRows slice_rows(const GateTable& table, std::int64_t member, Slice slice);
 
-/// Rows of every member [members] in the whole dispatch; `sent` is empty. One pass over the table.
+/// DispatchRows::whole.
 std::vector<ExpertRows> rows_of_members(const GateTable& table);
 /// Of one member: as much work as for all.
 ExpertRows all_rows(const GateTable& table, std::int64_t member);

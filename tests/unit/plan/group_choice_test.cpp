@@ -27,6 +27,8 @@ struct Group {
     s.offers = offers;
     s.member = member;
     s.received = received;
+    dispatch = std::make_shared<DispatchRows>(table);
+    s.dispatch = dispatch.get();
     return s;
   }
   GroupChoice choose(int member = 0) const { return GroupChooser().choose(at(member)); }
@@ -57,7 +59,8 @@ struct Group {
   LoadHistory history{1};
   Mitigations before = Mitigations::keep_all();
   GateTable table;
-  std::vector<ExpertRows> received;  ///< [members]
+  std::vector<ExpertRows> received;                ///< [members]
+  mutable std::shared_ptr<DispatchRows> dispatch;  ///< of the last situation
   std::vector<Offer> offers;
 };
 
