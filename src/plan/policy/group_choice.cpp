@@ -82,12 +82,6 @@ bool GroupChooser::fits_member(const GroupChoice& choice, const Situation& s, co
   return false;
 }
 
-bool GroupChooser::fits_at(const GroupChoice& choice, const Group& group, const Slices& slices, std::size_t member) {
-  BlockRows rows{group.s.received[member], {}};
-  for (const auto& slice : slices) rows.slices.push_back(slice[member]);
-  return fits_member(choice, group.s, group.s.offers[member], rows);
-}
-
 bool GroupChooser::fits_all(const GroupChoice& choice, const Group& group, const Slices& slices) {
   const Situation& s = group.s;
   // 1. where the hardest that members could be together fits, all do
@@ -99,7 +93,10 @@ bool GroupChooser::fits_all(const GroupChoice& choice, const Group& group, const
   // 2. otherwise one by one, from the most loaded on: it is the likeliest not to
   const std::size_t members = s.received.size();
   for (std::size_t i = 0; i < members; ++i) {
-    if (!fits_at(choice, group, slices, (group.most_loaded + i) % members)) return false;
+    const std::size_t m = (group.most_loaded + i) % members;
+    BlockRows rows{s.received[m], {}};
+    for (const auto& slice : slices) rows.slices.push_back(slice[m]);
+    if (!fits_member(choice, s, s.offers[m], rows)) return false;
   }
   return true;
 }
@@ -111,8 +108,12 @@ GroupChoice GroupChooser::choose(const Situation& s) {
   const std::int64_t most_tiles = s.dispatch->slice_count(1);
   for (std::int64_t slices = 2; slices < most_tiles; slices += (slices + 1) / 2) {
     const GroupChoice choice{true, (most_tiles + slices - 1) / slices};
-    // What does not fit without a row sent needs no closer look.
-    if (!fits_at(choice, group, s.dispatch->received_in_slices(choice.tiles_per_slice), group.most_loaded)) continue;
+    // What does not fit the most loaded member even without a row sent needs no closer look.
+    const std::size_t m = group.most_loaded;
+    const auto member = static_cast<std::int64_t>(m);
+    if (!fits_member(choice, s, s.offers[m],
+                     {s.received[m], s.dispatch->received_in_slices(member, choice.tiles_per_slice)}))
+      continue;
     if (fits_all(choice, group, s.dispatch->in_slices(choice.tiles_per_slice))) return choice;
   }
   return {true, 1};

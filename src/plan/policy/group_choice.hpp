@@ -31,7 +31,6 @@ class GroupChooser {
   struct Group;
   using Slices = DispatchRows::Slices;  ///< none: the whole dispatch at once
   bool fits_all(const GroupChoice& choice, const Group& group, const Slices& slices);
-  bool fits_at(const GroupChoice& choice, const Group& group, const Slices& slices, std::size_t member);
   bool fits_member(const GroupChoice& choice, const Situation& situation, const Offer& offer, const BlockRows& rows);
   ProgramCache programs_;
 };

@@ -1,6 +1,7 @@
 #include "workload/shape/slices.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.hpp"
 
@@ -53,16 +54,21 @@ struct Place {
   std::int64_t slice, room;
 };
 
+/// Of the first row of the member's tile with this number.
+Place place_of(std::int64_t tile, const Slice& slice) {
+  const std::int64_t taken = tile % slice.tiles_per_slice;
+  return {tile / slice.tiles_per_slice, (slice.tiles_per_slice - taken) * slice.tile};
+}
+
 /// Of the first row of every expert, [experts].
-std::vector<Place> first_rows(const GateTable& t, const std::vector<std::int64_t>& received, Slice slice) {
+std::vector<Place> first_rows(const GateTable& t, const std::vector<std::int64_t>& received, const Slice& slice) {
   std::vector<Place> places;
   places.reserve(received.size());
   auto expert = received.begin();
   for (std::int64_t member = 0; member < t.members; ++member) {
     std::int64_t tiles = 0;
     for (const auto end = expert + t.local_experts(); expert != end; ++expert) {
-      const std::int64_t taken = tiles % slice.tiles_per_slice;
-      places.push_back({tiles / slice.tiles_per_slice, (slice.tiles_per_slice - taken) * slice.tile});
+      places.push_back(place_of(tiles, slice));
       tiles += parts(*expert, slice.tile);
     }
   }
@@ -134,63 +140,53 @@ std::int64_t DispatchRows::slice_count(std::int64_t tiles_per_slice) const {
   return parts(most_tiles_, tiles_per_slice);
 }
 
-DispatchRows::Slices DispatchRows::received_in_slices(std::int64_t tiles_per_slice) const {
-  const std::vector<ExpertRows> nothing(whole_.size(), ExpertRows{0, 0, 0});
-  Slices slices(static_cast<std::size_t>(slice_count(tiles_per_slice)), nothing);
-  const std::vector<Place> first = first_rows(*table_, received_, {tiles_per_slice, 0, tile_});
-  const std::int64_t all = tiles_per_slice * tile_, local = table_->local_experts();
-  for (std::int64_t expert = 0; expert < table_->experts; ++expert) {
-    Place place = first[expert];
-    for (std::int64_t left = received_[expert]; left > 0; place = {place.slice + 1, all}) {
-      ExpertRows& rows = slices[place.slice][expert / local];
+std::vector<ExpertRows> DispatchRows::received_in_slices(std::int64_t member, std::int64_t tiles_per_slice) const {
+  check_member(*table_, member);
+  std::vector<ExpertRows> slices(static_cast<std::size_t>(slice_count(tiles_per_slice)), ExpertRows{0, 0, 0});
+  const std::int64_t local = table_->local_experts();
+  std::int64_t tile = 0;  // of the member, the first one of the expert
+  for (std::int64_t expert = member * local; expert < (member + 1) * local; ++expert) {
+    Place place = place_of(tile, {tiles_per_slice, 0, tile_});
+    for (std::int64_t left = received_[expert]; left > 0; place = {place.slice + 1, tiles_per_slice * tile_}) {
+      ExpertRows& rows = slices[place.slice];
       rows.rows += std::min(left, place.room);
       ++rows.active;
       left -= place.room;
     }
+    tile += parts(received_[expert], tile_);
   }
   return slices;
 }
 
-void DispatchRows::add_up() {
-  const std::int64_t members = table_->members, experts = table_->experts;
-  up_to_.resize(static_cast<std::size_t>(experts * (members + 1)));
-  // A few experts at a time, so that the lines of both tables are used whole while they are in the cache.
-  constexpr std::int64_t together = 8;
-  for (std::int64_t first = 0; first < experts; first += together)
-    for (std::int64_t source = 0; source < members; ++source)
-      for (std::int64_t e = first; e < std::min(first + together, experts); ++e) {
-        std::int64_t* const sums = up_to_.data() + e * (members + 1) + source;
-        sums[1] = sums[0] + table_->rows[source * experts + e];
-      }
-}
-
 const DispatchRows::Slices& DispatchRows::in_slices(std::int64_t tiles_per_slice) {
   if (tiles_per_slice == tiles_per_slice_) return slices_;
-  slices_ = received_in_slices(tiles_per_slice);
-  tiles_per_slice_ = tiles_per_slice;
-  if (up_to_.empty()) add_up();
-  const std::size_t members = whole_.size();
+  const std::int64_t members = table_->members, experts = table_->experts;
+  // 1. received by every member
+  slices_.assign(static_cast<std::size_t>(slice_count(tiles_per_slice)), whole_);
+  for (std::int64_t m = 0; m < members; ++m) {
+    const std::vector<ExpertRows> mine = received_in_slices(m, tiles_per_slice);
+    for (std::size_t j = 0; j < slices_.size(); ++j) slices_[j][m] = mine[j];
+  }
+  // 2. sent by every member: the rows of an expert are taken source by source, up to the end of each slice in turn
   const std::vector<Place> first = first_rows(*table_, received_, {tiles_per_slice, 0, tile_});
-  std::vector<std::int64_t> sent(slices_.size() * members);
-  for (std::size_t expert = 0; expert < received_.size(); ++expert) {
-    const std::int64_t* const up_to = up_to_.data() + expert * (members + 1);
-    const std::int64_t all = received_[expert];
-    auto [slice, room] = first[expert];
-    std::size_t source = 0;
-    // The rows [begin, end) of a slice are taken source by source.
-    for (std::int64_t begin = 0, end = 0; begin < all; begin = end, room = tiles_per_slice * tile_, ++slice) {
-      end = std::min(begin + room, all);
-      const std::int64_t* const last =
-          end == all ? up_to + members : std::lower_bound(up_to + source + 1, up_to + members, end);
-      const auto past = static_cast<std::size_t>(last - up_to);
-      std::int64_t* const by_source = sent.data() + static_cast<std::size_t>(slice) * members;
-      for (; source < past; ++source)
-        by_source[source] += std::min(up_to[source + 1], end) - std::max(up_to[source], begin);
-      --source;
+  std::vector<std::int64_t> left(received_.size()), before(whole_.size());
+  for (std::int64_t j = 0; j < std::ssize(slices_); ++j) {
+    for (std::int64_t e = 0; e < experts; ++e) {
+      const std::int64_t whole_slices = j - first[e].slice;
+      left[e] = whole_slices < 0 ? 0 : std::min(received_[e], first[e].room + whole_slices * tiles_per_slice * tile_);
+    }
+    for (std::int64_t source = 0; source < members; ++source) {
+      const std::int64_t* const rows = table_->rows.data() + source * experts;
+      std::int64_t* const more = left.data();
+      std::int64_t sent = 0;
+      for (std::int64_t e = 0; e < experts; ++e) {
+        sent += std::max<std::int64_t>(0, std::min(more[e], rows[e]));
+        more[e] -= rows[e];
+      }
+      slices_[j][source].sent = sent - std::exchange(before[source], sent);
     }
   }
-  for (std::size_t j = 0; j < slices_.size(); ++j)
-    for (std::size_t m = 0; m < members; ++m) slices_[j][m].sent = sent[j * members + m];
+  tiles_per_slice_ = tiles_per_slice;
   return slices_;
 }
 

@@ -65,17 +65,14 @@ class DispatchRows {
   std::int64_t slice_count(std::int64_t tiles_per_slice) const;
   /// Good until slices of another size are asked for.
   const Slices& in_slices(std::int64_t tiles_per_slice);
-  /// The same as if nothing were sent: cheaper.
-  Slices received_in_slices(std::int64_t tiles_per_slice) const;
+  /// Of one member, [slices], as if nothing were sent: without another pass over the table.
+  std::vector<ExpertRows> received_in_slices(std::int64_t member, std::int64_t tiles_per_slice) const;
 
  private:
-  void add_up();
-
   const GateTable* table_;
   std::int64_t tile_, most_tiles_ = 0;
   std::vector<std::int64_t> received_;  ///< [experts]
   std::vector<ExpertRows> whole_;
-  std::vector<std::int64_t> up_to_;   ///< [experts][members + 1] rows of all sources before one; made when needed
   std::int64_t tiles_per_slice_ = 0;  ///< of slices_; 0: none yet
   Slices slices_;
 };
