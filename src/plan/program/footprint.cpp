@@ -129,9 +129,10 @@ class FootprintForm::At {
       slice_at_ = live.slice;
     }
     std::int64_t sum = live.fixed;
-    for (std::size_t k = 0; k < form_.sizes_.size(); ++k) sum += live.whole[k] * whole_[k];
+    // Over all sizes there may be: those that there are not count nothing, and a fixed number takes few instructions.
+    for (std::size_t k = 0; k < most_sizes; ++k) sum += live.whole[k] * whole_[k];
     if (live.slice >= 0)
-      for (std::size_t k = 0; k < form_.sizes_.size(); ++k) sum += live.in_slice[k] * slice_[k];
+      for (std::size_t k = 0; k < most_sizes; ++k) sum += live.in_slice[k] * slice_[k];
     return Bytes(sum);
   }
   Bytes worst(const std::vector<Live>& moments) {

@@ -1,6 +1,7 @@
 #include "workload/shape/slices.hpp"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "base/error.hpp"
@@ -39,40 +40,15 @@ std::vector<std::int64_t> rows_received(const GateTable& t) {
   return received;
 }
 
-/// Tiles of each member, [members].
-std::vector<std::int64_t> tiles_of_members(const GateTable& t, const std::vector<std::int64_t>& received,
-                                           std::int64_t tile) {
-  std::vector<std::int64_t> sums(static_cast<std::size_t>(t.members));
-  auto expert = received.begin();
-  for (std::int64_t& sum : sums)
-    for (const auto end = expert + t.local_experts(); expert != end; ++expert) sum += parts(*expert, tile);
-  return sums;
-}
-
-/// Where the next row of an expert goes: its slice, and how many rows of the expert that slice still takes.
-struct Place {
-  std::int64_t slice, room;
-};
-
-/// Of the first row of the member's tile with this number.
-Place place_of(std::int64_t tile, const Slice& slice) {
-  const std::int64_t taken = tile % slice.tiles_per_slice;
-  return {tile / slice.tiles_per_slice, (slice.tiles_per_slice - taken) * slice.tile};
-}
-
-/// Of the first row of every expert, [experts].
-std::vector<Place> first_rows(const GateTable& t, const std::vector<std::int64_t>& received, const Slice& slice) {
-  std::vector<Place> places;
-  places.reserve(received.size());
-  auto expert = received.begin();
-  for (std::int64_t member = 0; member < t.members; ++member) {
-    std::int64_t tiles = 0;
-    for (const auto end = expert + t.local_experts(); expert != end; ++expert) {
-      places.push_back(place_of(tiles, slice));
-      tiles += parts(*expert, slice.tile);
-    }
+/// Takes a source's rows for every expert from what is left of them, which may be less or below zero: what there was.
+std::int64_t take(const std::int64_t* rows, std::vector<std::int64_t>& left) {
+  std::int64_t taken = 0;
+  std::int64_t* const more = left.data();
+  for (std::size_t e = 0, experts = left.size(); e < experts; ++e) {
+    taken += std::max<std::int64_t>(0, std::min(more[e], rows[e]));
+    more[e] -= rows[e];
   }
-  return places;
+  return taken;
 }
 
 /// Most rows of `tiles` tiles where each of `experts` experts has at most `limit` rows: full tiles first, then the short
@@ -88,7 +64,10 @@ std::int64_t tiles(const GateTable& table, std::int64_t member, std::int64_t til
   const std::vector<std::int64_t> received = rows_received(table);
   check_member(table, member);
   check_tiles(1, tile);
-  return tiles_of_members(table, received, tile)[member];
+  const auto first = received.begin() + member * table.local_experts();
+  std::int64_t sum = 0;
+  for (auto rows = first; rows != first + table.local_experts(); ++rows) sum += parts(*rows, tile);
+  return sum;
 }
 
 std::int64_t slice_count(const GateTable& table, std::int64_t tiles_per_slice, std::int64_t tile) {
@@ -126,7 +105,6 @@ GateSlice cut(const GateTable& table, Slice slice) {
 DispatchRows::DispatchRows(const GateTable& table, std::int64_t tile)
     : table_(&table), tile_(tile), received_(rows_received(table)), whole_(static_cast<std::size_t>(table.members)) {
   check_tiles(1, tile);
-  most_tiles_ = std::ranges::max(tiles_of_members(table, received_, tile));
   auto expert = received_.begin();
   for (ExpertRows& all : whole_)
     for (const auto end = expert + table.local_experts(); expert != end; ++expert) {
@@ -135,54 +113,62 @@ DispatchRows::DispatchRows(const GateTable& table, std::int64_t tile)
     }
 }
 
-std::int64_t DispatchRows::slice_count(std::int64_t tiles_per_slice) const {
+std::int64_t DispatchRows::slice_count(std::int64_t tiles_per_slice) {
   check_tiles(tiles_per_slice, tile_);
+  if (tiles_.empty()) {
+    for (const std::int64_t rows : received_) tiles_.push_back(parts(rows, tile_));
+    for (auto first = tiles_.begin(); first != tiles_.end(); first += table_->local_experts())
+      most_tiles_ = std::max(most_tiles_, std::accumulate(first, first + table_->local_experts(), std::int64_t{0}));
+  }
   return parts(most_tiles_, tiles_per_slice);
 }
 
-std::vector<ExpertRows> DispatchRows::received_in_slices(std::int64_t member, std::int64_t tiles_per_slice) const {
+template <class Visit>
+void DispatchRows::divide(std::int64_t member, std::int64_t tiles_per_slice, const Visit& visit) const {
+  std::int64_t slice = 0, taken = 0;  // tiles of the slice
+  for (std::int64_t e = member * table_->local_experts(); e < (member + 1) * table_->local_experts(); ++e) {
+    std::int64_t rows = received_[e];
+    for (std::int64_t tiles = tiles_[e]; tiles > 0;) {
+      const std::int64_t here = std::min(tiles, tiles_per_slice - taken), of_slice = std::min(rows, here * tile_);
+      visit(e, slice, of_slice);
+      tiles -= here;
+      rows -= of_slice;
+      taken += here;
+      if (taken == tiles_per_slice) taken = 0, ++slice;
+    }
+  }
+}
+
+std::vector<ExpertRows> DispatchRows::received_in_slices(std::int64_t member, std::int64_t tiles_per_slice) {
   check_member(*table_, member);
   std::vector<ExpertRows> slices(static_cast<std::size_t>(slice_count(tiles_per_slice)), ExpertRows{0, 0, 0});
-  const std::int64_t local = table_->local_experts();
-  std::int64_t tile = 0;  // of the member, the first one of the expert
-  for (std::int64_t expert = member * local; expert < (member + 1) * local; ++expert) {
-    Place place = place_of(tile, {tiles_per_slice, 0, tile_});
-    for (std::int64_t left = received_[expert]; left > 0; place = {place.slice + 1, tiles_per_slice * tile_}) {
-      ExpertRows& rows = slices[place.slice];
-      rows.rows += std::min(left, place.room);
-      ++rows.active;
-      left -= place.room;
-    }
-    tile += parts(received_[expert], tile_);
-  }
+  divide(member, tiles_per_slice, [&](std::int64_t, std::int64_t slice, std::int64_t rows) {
+    slices[slice].rows += rows;
+    ++slices[slice].active;
+  });
   return slices;
 }
 
 const DispatchRows::Slices& DispatchRows::in_slices(std::int64_t tiles_per_slice) {
   if (tiles_per_slice == tiles_per_slice_) return slices_;
-  const std::int64_t members = table_->members, experts = table_->experts;
-  // 1. received by every member
-  slices_.assign(static_cast<std::size_t>(slice_count(tiles_per_slice)), whole_);
-  for (std::int64_t m = 0; m < members; ++m) {
-    const std::vector<ExpertRows> mine = received_in_slices(m, tiles_per_slice);
-    for (std::size_t j = 0; j < slices_.size(); ++j) slices_[j][m] = mine[j];
-  }
+  const std::int64_t members = table_->members, experts = table_->experts, count = slice_count(tiles_per_slice);
+  slices_.assign(static_cast<std::size_t>(count), std::vector<ExpertRows>(whole_.size(), ExpertRows{0, 0, 0}));
+  // 1. received by every member; ends: how many more rows of an expert a slice takes [slices][experts]
+  std::vector<std::int64_t> ends(static_cast<std::size_t>(count * experts));
+  for (std::int64_t m = 0; m < members; ++m)
+    divide(m, tiles_per_slice, [&](std::int64_t expert, std::int64_t slice, std::int64_t rows) {
+      ExpertRows& mine = slices_[slice][m];
+      mine.rows += rows;
+      ++mine.active;
+      ends[slice * experts + expert] = rows;
+    });
   // 2. sent by every member: the rows of an expert are taken source by source, up to the end of each slice in turn
-  const std::vector<Place> first = first_rows(*table_, received_, {tiles_per_slice, 0, tile_});
   std::vector<std::int64_t> left(received_.size()), before(whole_.size());
-  for (std::int64_t j = 0; j < std::ssize(slices_); ++j) {
-    for (std::int64_t e = 0; e < experts; ++e) {
-      const std::int64_t whole_slices = j - first[e].slice;
-      left[e] = whole_slices < 0 ? 0 : std::min(received_[e], first[e].room + whole_slices * tiles_per_slice * tile_);
-    }
+  for (std::int64_t j = 0; j < count; ++j) {
+    for (std::int64_t e = 0; e < experts; ++e)
+      left[e] = ends[j * experts + e] += j > 0 ? ends[(j - 1) * experts + e] : 0;
     for (std::int64_t source = 0; source < members; ++source) {
-      const std::int64_t* const rows = table_->rows.data() + source * experts;
-      std::int64_t* const more = left.data();
-      std::int64_t sent = 0;
-      for (std::int64_t e = 0; e < experts; ++e) {
-        sent += std::max<std::int64_t>(0, std::min(more[e], rows[e]));
-        more[e] -= rows[e];
-      }
+      const std::int64_t sent = take(table_->rows.data() + source * experts, left);
       slices_[j][source].sent = sent - std::exchange(before[source], sent);
     }
   }

@@ -62,16 +62,21 @@ class DispatchRows {
   explicit DispatchRows(const GateTable& table, std::int64_t tile = row_tile);
   /// Of every member [members] in the whole dispatch; `sent` is empty.
   const std::vector<ExpertRows>& whole() const { return whole_; }
-  std::int64_t slice_count(std::int64_t tiles_per_slice) const;
+  std::int64_t slice_count(std::int64_t tiles_per_slice);
   /// Good until slices of another size are asked for.
   const Slices& in_slices(std::int64_t tiles_per_slice);
   /// Of one member, [slices], as if nothing were sent: without another pass over the table.
-  std::vector<ExpertRows> received_in_slices(std::int64_t member, std::int64_t tiles_per_slice) const;
+  std::vector<ExpertRows> received_in_slices(std::int64_t member, std::int64_t tiles_per_slice);
 
  private:
+  /// Calls visit(expert, slice, rows) for what every slice takes of the member's experts.
+  template <class Visit>
+  void divide(std::int64_t member, std::int64_t tiles_per_slice, const Visit& visit) const;
+
   const GateTable* table_;
   std::int64_t tile_, most_tiles_ = 0;
   std::vector<std::int64_t> received_;  ///< [experts]
+  std::vector<std::int64_t> tiles_;     ///< [experts]; with most_tiles_ found when slices are asked for
   std::vector<ExpertRows> whole_;
   std::int64_t tiles_per_slice_ = 0;  ///< of slices_; 0: none yet
   Slices slices_;
