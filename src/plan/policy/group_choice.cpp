@@ -82,21 +82,30 @@ bool GroupChooser::fits_member(const GroupChoice& choice, const Situation& s, co
   return false;
 }
 
-bool GroupChooser::fits_all(const GroupChoice& choice, const Group& group, const Slices& slices) {
+bool GroupChooser::fits_all(const GroupChoice& choice, const Group& group) {
   const Situation& s = group.s;
-  // 1. where the hardest that members could be together fits, all do
+  const std::int64_t tiles = choice.tiles_per_slice;
+  const auto fits_at = [&](std::size_t m, const BlockRows& rows) { return fits_member(choice, s, s.offers[m], rows); };
+  // 1. the most loaded member is the likeliest not to
+  const std::size_t first = group.most_loaded;
+  BlockRows its{s.received[first], {}};
+  if (tiles > 0) its.slices = s.dispatch->in_slices_of(static_cast<std::int64_t>(first), tiles);
+  if (!fits_at(first, its)) return false;
+  // 2. where the hardest that members could be together fits, all do
+  const DispatchRows::Slices whole;
+  const DispatchRows::Slices& slices = tiles > 0 ? s.dispatch->in_slices(tiles) : whole;
   if (group.tightest) {
     BlockRows hardest{group.hardest, {}};
     for (const auto& slice : slices) hardest.slices.push_back(hardest_rows(slice));
     if (fits_member(choice, s, *group.tightest, hardest)) return true;
   }
-  // 2. otherwise one by one, from the most loaded on: it is the likeliest not to
+  // 3. otherwise the others one by one
   const std::size_t members = s.received.size();
-  for (std::size_t i = 0; i < members; ++i) {
-    const std::size_t m = (group.most_loaded + i) % members;
+  for (std::size_t i = 1; i < members; ++i) {
+    const std::size_t m = (first + i) % members;
     BlockRows rows{s.received[m], {}};
     for (const auto& slice : slices) rows.slices.push_back(slice[m]);
-    if (!fits_member(choice, s, s.offers[m], rows)) return false;
+    if (!fits_at(m, rows)) return false;
   }
   return true;
 }
@@ -104,17 +113,11 @@ bool GroupChooser::fits_all(const GroupChoice& choice, const Group& group, const
 GroupChoice GroupChooser::choose(const Situation& s) {
   const Group group(s);
   for (const GroupChoice& whole : {GroupChoice{false, 0}, GroupChoice{true, 0}})
-    if (fits_all(whole, group, {})) return whole;
+    if (fits_all(whole, group)) return whole;
   const std::int64_t most_tiles = s.dispatch->slice_count(1);
   for (std::int64_t slices = 2; slices < most_tiles; slices += (slices + 1) / 2) {
     const GroupChoice choice{true, (most_tiles + slices - 1) / slices};
-    // What does not fit the most loaded member even without a row sent needs no closer look.
-    const std::size_t m = group.most_loaded;
-    const auto member = static_cast<std::int64_t>(m);
-    if (!fits_member(choice, s, s.offers[m],
-                     {s.received[m], s.dispatch->received_in_slices(member, choice.tiles_per_slice)}))
-      continue;
-    if (fits_all(choice, group, s.dispatch->in_slices(choice.tiles_per_slice))) return choice;
+    if (fits_all(choice, group)) return choice;
   }
   return {true, 1};
 }

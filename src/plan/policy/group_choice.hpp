@@ -29,8 +29,7 @@ class GroupChooser {
 
  private:
   struct Group;
-  using Slices = DispatchRows::Slices;  ///< none: the whole dispatch at once
-  bool fits_all(const GroupChoice& choice, const Group& group, const Slices& slices);
+  bool fits_all(const GroupChoice& choice, const Group& group);
   bool fits_member(const GroupChoice& choice, const Situation& situation, const Offer& offer, const BlockRows& rows);
   ProgramCache programs_;
 };

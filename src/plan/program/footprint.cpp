@@ -1,6 +1,7 @@
 #include "plan/program/footprint.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <optional>
 
 #include "base/error.hpp"
@@ -121,7 +122,12 @@ FootprintForm::FootprintForm(const BlockProgram& program, const FootprintSetting
 /// The form's bytes at one load.
 class FootprintForm::At {
  public:
-  At(const FootprintForm& form, const BlockRows& rows) : form_(form), rows_(rows) { measure(rows.whole, whole_); }
+  At(const FootprintForm& form, const BlockRows& rows)
+      : form_(form),
+        rows_(rows),
+        power_of_two_(std::has_single_bit(static_cast<std::uint64_t>(form.alignment_.value))) {
+    measure(rows.whole, whole_);
+  }
 
   Bytes bytes(const Live& live) {
     if (live.slice >= 0 && live.slice != slice_at_) {
@@ -147,11 +153,17 @@ class FootprintForm::At {
     const std::int64_t sent = rows.sent.value_or(form_.routed_rows_);
     for (std::size_t k = 0; k < form_.sizes_.size(); ++k) {
       const Size& size = form_.sizes_[k];
-      sizes[k] = round_up(size.at(size.sent ? sent : rows.rows), form_.alignment_).value;
+      sizes[k] = aligned(size.at(size.sent ? sent : rows.rows));
     }
+  }
+  /// round_up, which divides, for what is asked many thousand times.
+  std::int64_t aligned(Bytes bytes) const {
+    const std::int64_t rest = form_.alignment_.value - 1;
+    return power_of_two_ ? (bytes.value + rest) & ~rest : round_up(bytes, form_.alignment_).value;
   }
   const FootprintForm& form_;
   const BlockRows& rows_;
+  bool power_of_two_;  ///< the alignment
   Measured whole_{}, slice_{};
   int slice_at_ = -1;
 };

@@ -139,13 +139,28 @@ void DispatchRows::divide(std::int64_t member, std::int64_t tiles_per_slice, con
   }
 }
 
-std::vector<ExpertRows> DispatchRows::received_in_slices(std::int64_t member, std::int64_t tiles_per_slice) {
+std::vector<ExpertRows> DispatchRows::in_slices_of(std::int64_t member, std::int64_t tiles_per_slice) {
   check_member(*table_, member);
+  const std::int64_t experts = table_->experts;
+  const std::int64_t* const own = table_->rows.data() + member * experts;
+  if (member != member_) {
+    member_ = member;
+    before_.assign(received_.size(), 0);
+    for (const std::int64_t* rows = table_->rows.data(); rows != own; rows += experts)
+      for (std::int64_t e = 0; e < experts; ++e) before_[e] += rows[e];
+  }
   std::vector<ExpertRows> slices(static_cast<std::size_t>(slice_count(tiles_per_slice)), ExpertRows{0, 0, 0});
-  divide(member, tiles_per_slice, [&](std::int64_t, std::int64_t slice, std::int64_t rows) {
-    slices[slice].rows += rows;
-    ++slices[slice].active;
-  });
+  std::int64_t last = -1, begin = 0;  // of the expert, the rows of slices before
+  for (std::int64_t m = 0; m < table_->members; ++m)
+    divide(m, tiles_per_slice, [&](std::int64_t expert, std::int64_t slice, std::int64_t rows) {
+      begin = std::exchange(last, expert) == expert ? begin : 0;
+      const std::int64_t end = begin + rows, from = before_[expert], to = from + own[expert];
+      *slices[slice].sent += std::max<std::int64_t>(0, std::min(end, to) - std::max(begin, from));
+      begin = end;
+      if (m != member) return;
+      slices[slice].rows += rows;
+      ++slices[slice].active;
+    });
   return slices;
 }
 
@@ -162,13 +177,16 @@ const DispatchRows::Slices& DispatchRows::in_slices(std::int64_t tiles_per_slice
       ++mine.active;
       ends[slice * experts + expert] = rows;
     });
-  // 2. sent by every member: the rows of an expert are taken source by source, up to the end of each slice in turn
+  // 2. sent by every member: the rows of an expert are taken source by source, up to the end of each slice in turn, and
+  // all up to the end of the last
   std::vector<std::int64_t> left(received_.size()), before(whole_.size());
   for (std::int64_t j = 0; j < count; ++j) {
     for (std::int64_t e = 0; e < experts; ++e)
       left[e] = ends[j * experts + e] += j > 0 ? ends[(j - 1) * experts + e] : 0;
     for (std::int64_t source = 0; source < members; ++source) {
-      const std::int64_t sent = take(table_->rows.data() + source * experts, left);
+      const std::int64_t* const rows = table_->rows.data() + source * experts;
+      const std::int64_t sent =
+          j + 1 < count ? take(rows, left) : std::accumulate(rows, rows + experts, std::int64_t{0});
       slices_[j][source].sent = sent - std::exchange(before[source], sent);
     }
   }
@@ -183,8 +201,8 @@ DispatchRows::Slices rows_in_slices(const GateTable& table, std::int64_t tiles_p
 ExpertRows slice_rows(const GateTable& table, std::int64_t member, Slice slice) {
   check_member(table, member);
   ensure(slice.index >= 0, "slice {} of a dispatch: the first is 0", slice.index);
-  const auto all = rows_in_slices(table, slice.tiles_per_slice, slice.tile);
-  return slice.index < std::ssize(all) ? all[slice.index][member] : ExpertRows{0, 0, 0};
+  const auto all = DispatchRows(table, slice.tile).in_slices_of(member, slice.tiles_per_slice);
+  return slice.index < std::ssize(all) ? all[slice.index] : ExpertRows{0, 0, 0};
 }
 
 std::vector<ExpertRows> rows_of_members(const GateTable& table) { return DispatchRows(table).whole(); }

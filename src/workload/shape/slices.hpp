@@ -65,8 +65,8 @@ class DispatchRows {
   std::int64_t slice_count(std::int64_t tiles_per_slice);
   /// Good until slices of another size are asked for.
   const Slices& in_slices(std::int64_t tiles_per_slice);
-  /// Of one member, [slices], as if nothing were sent: without another pass over the table.
-  std::vector<ExpertRows> received_in_slices(std::int64_t member, std::int64_t tiles_per_slice);
+  /// Of one member, [slices]: less work than for all.
+  std::vector<ExpertRows> in_slices_of(std::int64_t member, std::int64_t tiles_per_slice);
 
  private:
   /// Calls visit(expert, slice, rows) for what every slice takes of the member's experts.
@@ -78,6 +78,8 @@ class DispatchRows {
   std::vector<std::int64_t> received_;  ///< [experts]
   std::vector<std::int64_t> tiles_;     ///< [experts]; with most_tiles_ found when slices are asked for
   std::vector<ExpertRows> whole_;
+  std::int64_t member_ = -1;          ///< of before_; -1: none yet
+  std::vector<std::int64_t> before_;  ///< [experts] rows of sources before the member
   std::int64_t tiles_per_slice_ = 0;  ///< of slices_; 0: none yet
   Slices slices_;
 };
@@ -85,7 +87,7 @@ class DispatchRows {
 /// DispatchRows::in_slices, asked once.
 std::vector<std::vector<ExpertRows>> rows_in_slices(const GateTable& table, std::int64_t tiles_per_slice,
                                                     std::int64_t tile = row_tile);
-/// Of one member and one slice: as much work as for all.
+/// Of one member and one slice.
 ExpertRows slice_rows(const GateTable& table, std::int64_t member, Slice slice);
 
 /// DispatchRows::whole.
