@@ -134,11 +134,8 @@ class FootprintForm::At {
       measure(rows_.slices[static_cast<std::size_t>(live.slice)], slice_);
       slice_at_ = live.slice;
     }
-    std::int64_t sum = live.fixed;
-    // Over all sizes there may be: those that there are not count nothing, and a fixed number takes few instructions.
-    for (std::size_t k = 0; k < most_sizes; ++k) sum += live.whole[k] * whole_[k];
-    if (live.slice >= 0)
-      for (std::size_t k = 0; k < most_sizes; ++k) sum += live.in_slice[k] * slice_[k];
+    std::int64_t sum = live.fixed + product(live.whole, whole_);
+    if (live.slice >= 0) sum += product(live.in_slice, slice_);
     return Bytes(sum);
   }
   Bytes worst(const std::vector<Live>& moments) {
@@ -149,6 +146,15 @@ class FootprintForm::At {
 
  private:
   using Measured = std::array<std::int64_t, most_sizes>;
+  /// Over a fixed number of sizes, which takes few instructions: those that there are not count nothing.
+  std::int64_t product(const Counts& counts, const Measured& sizes) const {
+    constexpr std::size_t few = 8;
+    std::int64_t sum = 0;
+    for (std::size_t k = 0; k < few; ++k) sum += counts[k] * sizes[k];
+    if (form_.sizes_.size() > few)
+      for (std::size_t k = few; k < most_sizes; ++k) sum += counts[k] * sizes[k];
+    return sum;
+  }
   void measure(const ExpertRows& rows, Measured& sizes) const {
     const std::int64_t sent = rows.sent.value_or(form_.routed_rows_);
     for (std::size_t k = 0; k < form_.sizes_.size(); ++k) {

@@ -1,6 +1,7 @@
 #include "plan/program/stage_memory.hpp"
 
 #include <algorithm>
+#include <array>
 
 #include "base/error.hpp"
 
@@ -110,26 +111,30 @@ Budget StageMemory::budget(int micro_batch, int block) const {
   Budget b;
   b.forward = cap - level_ - beside(at_);
   b.host = setup_.host_cap - host_;
-  Bytes level = level_, slack_held = cap - mine.held, slack_ready = slack_held - mine.reloaded;
+  Bytes level = level_;
   run(at_, level);
-  bool reloaded = false;
   b.backward = cap;
+  // Peaks until the reloads of the block, and from then on.
+  std::array<Bytes, 2> peaks{mine.held, mine.held + mine.reloaded};
+  std::size_t reloaded = 0;
+  const auto is_own = [&](const Item& item) { return item.micro_batch == micro_batch && item.block == block; };
   for (std::size_t i = at_ + 1; i < items_.size(); ++i) {
     const Item& item = items_[i];
-    const bool own = item.micro_batch == micro_batch && item.block == block;
-    if (own && item.kind == Kind::backward) {
-      b.backward = std::min(b.backward, cap - (level - mine.held - mine.reloaded));
-      break;
+    if (is_own(item)) {
+      if (item.kind == Kind::backward) {
+        b.backward = std::min(b.backward, cap - (level - mine.held - mine.reloaded));
+        break;
+      }
+      if (item.kind == Kind::reload) reloaded = 1;
     }
-    if (item.beside_next && items_[i + 1].micro_batch == micro_batch && items_[i + 1].block == block) {
+    if (item.beside_next && is_own(items_[i + 1])) {
       b.backward = cap - (level - mine.held - mine.reloaded) - footprint_of(item).forward;
       run(i, level);
       continue;
     }
-    if (own && item.kind == Kind::reload) reloaded = true;
-    Bytes& slack = reloaded ? slack_ready : slack_held;
-    slack = std::min(slack, cap - run(i, level));
+    peaks[reloaded] = std::max(peaks[reloaded], run(i, level));
   }
+  const Bytes slack_held = cap - peaks[0], slack_ready = cap - peaks[1];
   b.held = mine.held + slack_held;
   b.ready = mine.held + mine.reloaded + slack_ready;
   return b;
