@@ -120,8 +120,28 @@ std::size_t WindowPlanner::chain_of(const WindowHalf& half) {
                             static_cast<std::uint64_t>(alike_[static_cast<std::size_t>(half.block)]),
                             static_cast<std::uint64_t>(rounded(half).rows)},
                            chains_.size());
-  if (is_new) chains_.push_back(make_chain(half));
+  if (is_new) {
+    chains_.push_back(make_chain(half));
+    chains_.back().kind = kind_of(chains_.back().segments);
+  }
   return found->second;
+}
+
+std::uint64_t WindowPlanner::kind_of(const std::vector<Segment>& segments) {
+  std::vector<std::pair<Lane, double>> key;
+  for (const Segment& s : segments) key.emplace_back(s.lane, s.seconds.value);
+  return kinds_.try_emplace(std::move(key), kinds_.size()).first->second;
+}
+
+const IssueOrder& WindowPlanner::segment_order(const Chain& forward, const Chain& backward) {
+  const auto [found, is_new] = segment_orders_.try_emplace({forward.kind, backward.kind});
+  if (!is_new) return found->second;
+  DualBatch batch;
+  batch.interference = machine_.interference;
+  batch.of(ChainId::forward) = forward.segments;
+  batch.of(ChainId::backward) = backward.segments;
+  const FusedPlan& plan = orders_(batch);
+  return found->second = expand(plan.compaction, plan.interleaving.order);
 }
 
 const std::vector<bool>& WindowPlanner::issue_order(const WindowHalf& forward, const WindowHalf& backward) {
@@ -138,18 +158,12 @@ std::vector<bool> WindowPlanner::find_order(const std::array<const WindowHalf*, 
     one_by_one.insert(one_by_one.end(), halves[0]->rest().size(), false);
     return one_by_one;
   }
-  DualBatch batch;
-  batch.interference = machine_.interference;
-  batch.of(ChainId::forward) = chains[0]->segments;
-  batch.of(ChainId::backward) = chains[1]->segments;
-  const FusedPlan& plan = orders_(batch);
-
   std::vector<bool> order;
   std::array<std::size_t, 2> segments{}, parts{};
   const auto issue_until = [&](std::size_t h, std::size_t end) {
     for (; parts[h] < end; ++parts[h]) order.push_back(h == 1);
   };
-  for (const ChainId id : expand(plan.compaction, plan.interleaving.order)) {
+  for (const ChainId id : segment_order(*chains[0], *chains[1])) {
     const std::size_t h = id == ChainId::backward ? 1 : 0;
     issue_until(h, chains[h]->parts[segments[h]++] + 1);
   }

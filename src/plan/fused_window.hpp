@@ -60,10 +60,14 @@ class WindowPlanner {
   struct Chain {
     std::vector<Segment> segments;
     std::vector<std::size_t> parts;
+    std::uint64_t kind = 0;  ///< the same for the same segments
   };
   /// The number of a half's chain among chains_.
   std::size_t chain_of(const WindowHalf& half);
   Chain make_chain(const WindowHalf& half);
+  std::uint64_t kind_of(const std::vector<Segment>& segments);
+  /// The order of two chains' segments.
+  const IssueOrder& segment_order(const Chain& forward, const Chain& backward);
   const Durations& durations(const WindowHalf& half, const Instruction& instruction);
   std::vector<bool> find_order(const std::array<const WindowHalf*, 2>& halves,
                                const std::array<const Chain*, 2>& chains);
@@ -75,9 +79,12 @@ class WindowPlanner {
   InterleavingCache orders_;
   std::unordered_map<const std::vector<Instruction>*, std::vector<IssuedPart>> parts_;
   std::deque<Chain> chains_;
+  std::map<std::vector<std::pair<Lane, double>>, std::uint64_t> kinds_;  ///< by segments
+  using Pair = std::array<std::uint64_t, 2>;
+  std::unordered_map<Pair, IssueOrder, ArrayHash> segment_orders_;  ///< by both kinds
   std::unordered_map<std::array<std::uint64_t, 4>, std::size_t, ArrayHash>
-      numbers_;  ///< by parts, done, block and rows
-  std::unordered_map<std::array<std::uint64_t, 2>, std::vector<bool>, ArrayHash> known_;  ///< by both chains
+      numbers_;                                                                 ///< by parts, done, block and rows
+  std::unordered_map<Pair, std::vector<bool>, ArrayHash> known_;                ///< by both chains
   std::map<std::tuple<int, Op, PassKind, std::int64_t>, Durations> durations_;  ///< by block, operator, pass and rows
 };
 

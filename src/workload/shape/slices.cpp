@@ -40,13 +40,14 @@ std::vector<std::int64_t> rows_received(const GateTable& t) {
   return received;
 }
 
-/// Takes a source's rows for every expert from what is left of them, which may be less or below zero: what there was.
+/// Takes a source's rows for every expert from what is left of them, as far as it goes. Returns what was taken.
 std::int64_t take(const std::int64_t* rows, std::vector<std::int64_t>& left) {
   std::int64_t taken = 0;
   std::int64_t* const more = left.data();
   for (std::size_t e = 0, experts = left.size(); e < experts; ++e) {
-    taken += std::max<std::int64_t>(0, std::min(more[e], rows[e]));
-    more[e] -= rows[e];
+    const std::int64_t here = std::min(more[e], rows[e]);
+    taken += here;
+    more[e] -= here;
   }
   return taken;
 }
