@@ -19,6 +19,24 @@ void check_member(const GateTable& t, std::int64_t member) {
 
 std::int64_t parts(std::int64_t whole, std::int64_t part) { return whole / part + (whole % part != 0); }
 
+/// Adds the rows of `n` sources for every expert, and collects their signs.
+template <std::size_t n>
+void add(const std::int64_t* rows, std::vector<std::int64_t>& sums, std::int64_t& signs) {
+  std::int64_t* const sum = sums.data();
+  const std::size_t experts = sums.size();
+  for (std::size_t e = 0; e < experts; ++e) {
+    std::int64_t of_all = sum[e];
+    for (std::size_t k = 0; k < n; ++k) {
+      of_all += rows[k * experts + e];
+      signs |= rows[k * experts + e];
+    }
+    sum[e] = of_all;
+  }
+}
+
+/// Sources that are gone through at once: sums are loaded and stored more rarely.
+constexpr std::int64_t together = 4;
+
 /// Rows that each expert receives, [experts], of a table that makes sense: everything below begins here, with one pass.
 std::vector<std::int64_t> rows_received(const GateTable& t) {
   ensure(t.members > 0 && t.experts > 0 && t.experts % t.members == 0,
@@ -26,28 +44,29 @@ std::vector<std::int64_t> rows_received(const GateTable& t) {
   ensure(std::ssize(t.rows) == t.members * t.experts, "gate table: {} numbers for {} members x {} experts",
          t.rows.size(), t.members, t.experts);
   std::vector<std::int64_t> received(static_cast<std::size_t>(t.experts));
-  std::int64_t signs = 0;  // negative as soon as one of the numbers is
-  const std::int64_t members = t.members, experts = t.experts;
-  for (std::int64_t source = 0; source < members; ++source) {
-    const std::int64_t* const sent = t.rows.data() + source * experts;
-    std::int64_t* const sum = received.data();
-    for (std::int64_t expert = 0; expert < experts; ++expert) {
-      sum[expert] += sent[expert];
-      signs |= sent[expert];
-    }
-  }
+  std::int64_t signs = 0, source = 0;  // signs: negative as soon as one of the numbers is
+  for (; source + together <= t.members; source += together)
+    add<together>(t.rows.data() + source * t.experts, received, signs);
+  for (; source < t.members; ++source) add<1>(t.rows.data() + source * t.experts, received, signs);
   if (signs < 0) ensure(false, "gate table: {} rows from a member to an expert", *std::ranges::min_element(t.rows));
   return received;
 }
 
-/// Takes a source's rows for every expert from what is left of them, as far as it goes. Returns what was taken.
-std::int64_t take(const std::int64_t* rows, std::vector<std::int64_t>& left) {
-  std::int64_t taken = 0;
+/// Takes the rows of `n` sources, one after the other, for every expert from what is left of them, as far as it goes.
+/// Returns what each source had taken.
+template <std::size_t n>
+std::array<std::int64_t, n> take(const std::int64_t* rows, std::vector<std::int64_t>& left) {
+  std::array<std::int64_t, n> taken{};
   std::int64_t* const more = left.data();
-  for (std::size_t e = 0, experts = left.size(); e < experts; ++e) {
-    const std::int64_t here = std::min(more[e], rows[e]);
-    taken += here;
-    more[e] -= here;
+  const std::size_t experts = left.size();
+  for (std::size_t e = 0; e < experts; ++e) {
+    std::int64_t rest = more[e];
+    for (std::size_t k = 0; k < n; ++k) {
+      const std::int64_t here = std::min(rest, rows[k * experts + e]);
+      taken[k] += here;
+      rest -= here;
+    }
+    more[e] = rest;
   }
   return taken;
 }
@@ -184,12 +203,17 @@ const DispatchRows::Slices& DispatchRows::in_slices(std::int64_t tiles_per_slice
   for (std::int64_t j = 0; j < count; ++j) {
     for (std::int64_t e = 0; e < experts; ++e)
       left[e] = ends[j * experts + e] += j > 0 ? ends[(j - 1) * experts + e] : 0;
-    for (std::int64_t source = 0; source < members; ++source) {
-      const std::int64_t* const rows = table_->rows.data() + source * experts;
-      const std::int64_t sent =
-          j + 1 < count ? take(rows, left) : std::accumulate(rows, rows + experts, std::int64_t{0});
+    std::int64_t source = 0;
+    const auto note = [&](std::int64_t sent) {
       slices_[j][source].sent = sent - std::exchange(before[source], sent);
-    }
+      ++source;
+    };
+    const auto rows = [&] { return table_->rows.data() + source * experts; };
+    if (j + 1 == count)
+      while (source < members) note(std::accumulate(rows(), rows() + experts, std::int64_t{0}));
+    while (source + together <= members)
+      for (const std::int64_t sent : take<together>(rows(), left)) note(sent);
+    while (source < members) note(take<1>(rows(), left)[0]);
   }
   tiles_per_slice_ = tiles_per_slice;
   return slices_;
