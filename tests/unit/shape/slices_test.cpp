@@ -257,6 +257,26 @@ TEST(Slices, WorstCaseOfTheWholeDispatchIsEveryTokenOfTheGroupAtOneRank) {
   EXPECT_EQ(worst_slice(shape.context(), 3), (ExpertRows{0, 0, 0}));
 }
 
+TEST(Slices, OneTableAnswersInAnyOrderForAllMembersAndForOne) {
+  for (std::int64_t members = 1; members <= 9; ++members) {
+    GateTable table{{}, members, 3 * members};
+    const CounterRandom random(static_cast<std::uint64_t>(members), 7);
+    for (std::int64_t n = 0; n < members * table.experts; ++n)
+      table.rows.push_back(static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(n), 6)));
+    DispatchRows rows(table, 3);
+    EXPECT_EQ(rows.whole(), rows_of_members(table));
+    for (const std::int64_t per_slice : {2, 5, 2, 1, 100, 1})
+      for (std::int64_t member = members - 1; member >= 0; --member) {
+        const DispatchRows::Slices& all = rows.in_slices(per_slice);
+        ASSERT_EQ(all, rows_in_slices(table, per_slice, 3));
+        ASSERT_EQ(std::ssize(all), rows.slice_count(per_slice));
+        std::vector<ExpertRows> its;
+        for (const auto& slice : all) its.push_back(slice[member]);
+        ASSERT_EQ(rows.in_slices_of(member, per_slice), its) << members << " members, " << per_slice << " tiles";
+      }
+  }
+}
+
 TEST(Slices, NumbersThatMakeNoSenseAreRefused) {
   const GateTable table{{1, 2, 3, 4}, 2, 2};
   EXPECT_THROW(cut(table, {0, 0}), InternalError);
