@@ -139,6 +139,9 @@ void add_parallel(Rows rows) {
             {},
             false},
            &Case::check_order);
+  rows.add("overlap_gradients",
+           {"", "reduce gradients beside cool-down; holds a receive buffer of up to 64 MiB per group of parameters"},
+           &Case::overlap_gradients);
 }
 
 void add_training(Rows rows) {

@@ -47,6 +47,7 @@ Json static_json(const PlanReport& r) {
                      {{"parameters", s.parameters.value},
                       {"gradients", s.gradients.value},
                       {"optimizer", s.optimizer.value},
+                      {"communication", s.communication.value},
                       {"total", s.total().value}}}});
   }
   return list;

@@ -16,12 +16,13 @@ StaticFacts static_facts(const MemorySetup& setup, int stage) {
   facts.layers = setup.stage.layers_of_stage(stage);
   facts.live_pairs = peak_live(layout.order);
   facts.live_micro_batches = static_cast<double>(facts.live_pairs) / setup.stage.chunks();
-  facts.dense = elements[static_cast<int>(ParameterGroup::dense)].elements +
-                elements[static_cast<int>(ParameterGroup::plane)].elements;
-  facts.expert = elements[static_cast<int>(ParameterGroup::expert)].elements;
+  facts.dense = elements[static_cast<int>(ParameterGroup::dense)].elements() +
+                elements[static_cast<int>(ParameterGroup::plane)].elements();
+  facts.expert = elements[static_cast<int>(ParameterGroup::expert)].elements();
   facts.parameters = ledger.live(Category::parameters);
   facts.gradients = ledger.live(Category::gradients);
   facts.optimizer = ledger.live(Category::optimizer);
+  facts.communication = ledger.live(Category::communication);
   return facts;
 }
 

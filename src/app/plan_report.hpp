@@ -16,7 +16,8 @@ struct StaticFacts {
   double live_micro_batches = 0;       ///< the same in whole micro-batches
   std::int64_t dense = 0, expert = 0;  ///< parameters of one rank
   Bytes parameters, gradients, optimizer;
-  Bytes total() const { return parameters + gradients + optimizer; }
+  Bytes communication;  ///< receive buffers of overlapped gradient reductions
+  Bytes total() const { return parameters + gradients + optimizer + communication; }
 };
 
 /// What a policy does with the tensors of one layer, at consecutive loads that it treats alike.

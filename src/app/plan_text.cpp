@@ -82,14 +82,15 @@ std::string static_table(const PlanReport& r, const Unit& unit) {
       "\nStages: what does not depend on the load, per rank, in {}; in flight: (micro-batch, chunk) pairs, and the "
       "same "
       "in micro-batches\n"
-      "  stage  layers      in flight  dense params  expert params  parameters   gradients   optimizer    together\n",
+      "  stage  layers      in flight  dense params  expert params  parameters   gradients   optimizer    messages    "
+      "together\n",
       unit.name);
   for (std::size_t i = 0; i < r.stages.size(); ++i) {
     const StaticFacts& s = r.stages[i];
-    text +=
-        fmt::format("  {:>5}  {:>6}  {:>4} = {:>6.4g}  {:>12}  {:>13}  {:>10.3f}  {:>10.3f}  {:>10.3f}  {:>10.3f}\n", i,
-                    s.layers, s.live_pairs, s.live_micro_batches, billions(s.dense), billions(s.expert),
-                    unit.of(s.parameters), unit.of(s.gradients), unit.of(s.optimizer), unit.of(s.total()));
+    text += fmt::format(
+        "  {:>5}  {:>6}  {:>4} = {:>6.4g}  {:>12}  {:>13}  {:>10.3f}  {:>10.3f}  {:>10.3f}  {:>10.3f}  {:>10.3f}\n", i,
+        s.layers, s.live_pairs, s.live_micro_batches, billions(s.dense), billions(s.expert), unit.of(s.parameters),
+        unit.of(s.gradients), unit.of(s.optimizer), unit.of(s.communication), unit.of(s.total()));
   }
   return text;
 }

@@ -17,6 +17,7 @@ enum class Fault : unsigned char {
   lost_snapshot,        ///< a restart does not bring the weights back
   skipped_gradient,     ///< a block's weight gradient is not accumulated
   disagreeing_plans,    ///< the last rank orders its messages for a network without cost
+  late_loss,            ///< rank 0 loses the next iteration whose first gradients have just become final; once
   extra_product         ///< a product is executed twice (agreement of clocks must notice)
 };
 

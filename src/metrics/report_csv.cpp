@@ -60,7 +60,8 @@ std::string iterations_csv(const Report& report) {
 std::string rank_iterations_csv(const Report& report) {
   std::string text = fmt::format(
       "{},rank,compute_seconds,mitigation_seconds,hidden_mitigation_seconds,exposed_communication_seconds,"
-      "all_to_all_seconds,hidden_all_to_all_seconds,overlapped_seconds,overlappable_seconds,bubble_seconds,decision_"
+      "all_to_all_seconds,hidden_all_to_all_seconds,gradient_reduction_seconds,"
+      "hidden_gradient_reduction_seconds,overlapped_seconds,overlappable_seconds,bubble_seconds,decision_"
       "seconds,mitigation_flops,"
       "model_flops_causal,model_flops_noncausal,cross_node_bytes,intra_node_bytes\n",
       key_header);
@@ -72,7 +73,8 @@ std::string rank_iterations_csv(const Report& report) {
         text +=
             row({key, cell(std::int64_t{rank.rank}), cell(i.compute_seconds), cell(i.mitigation_seconds),
                  cell(i.hidden_mitigation_seconds), cell(i.exposed_communication_seconds), cell(i.all_to_all_seconds),
-                 cell(i.hidden_all_to_all_seconds), cell(i.overlapped_seconds), cell(i.overlappable_seconds),
+                 cell(i.hidden_all_to_all_seconds), cell(i.gradient_reduction_seconds),
+                 cell(i.hidden_gradient_reduction_seconds), cell(i.overlapped_seconds), cell(i.overlappable_seconds),
                  cell(i.bubble_seconds), cell(i.decision_seconds), cell(i.mitigation_flops.value),
                  cell(i.model_flops_causal.value), cell(i.model_flops_noncausal.value), cell(i.cross_node_bytes.value),
                  cell(i.intra_node_bytes.value)});

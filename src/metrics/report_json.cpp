@@ -92,7 +92,9 @@ void add_time(Json& json, const Summary& s) {
   json["lost_seconds"] = parts(s.lost_seconds);
   json["conservative_iterations"] = value(s.conservative_iterations);
   json["exposed_communication_seconds"] = value(s.exposed_communication_seconds);
-  json["hidden_fraction"] = {{"mitigation", value(s.hidden_mitigation)}, {"all_to_all", value(s.hidden_all_to_all)}};
+  json["hidden_fraction"] = {{"mitigation", value(s.hidden_mitigation)},
+                             {"all_to_all", value(s.hidden_all_to_all)},
+                             {"gradient_reduction", value(s.hidden_gradient_reduction)}};
   json["overlap_efficiency"] = value(s.overlap_efficiency);
   json["bubble_fraction"] = value(s.bubble_fraction);
   json["decision_seconds"] = value(s.decision_seconds);

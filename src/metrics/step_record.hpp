@@ -62,15 +62,17 @@ struct RankIteration {
   Seconds exposed_communication_seconds{};  ///< compute lane idle because of a collective
   Seconds all_to_all_seconds{};             ///< network lane in dispatch and combine, forward and backward
   Seconds hidden_all_to_all_seconds{};      ///< part of it while the compute lane was busy
-  Seconds overlapped_seconds{};             ///< busy seconds of the four lanes, less the time in which any was busy
-  Seconds overlappable_seconds{};           ///< the same if the lanes had all run beside the busiest
-  Seconds bubble_seconds{};                 ///< compute lane idle for a pipeline neighbour
-  Seconds decision_seconds{};               ///< deciding; wall time on either clock
-  Flops mitigation_flops{};                 ///< matrix products executed by mitigations (recompute)
-  Flops model_flops_causal{};               ///< model FLOPs of the rows this rank handled, causal attention
-  Flops model_flops_noncausal{};            ///< the same with full attention
-  Bytes cross_node_bytes{};                 ///< sent to other nodes
-  Bytes intra_node_bytes{};                 ///< sent to other ranks of the node
+  Seconds gradient_reduction_seconds{};     ///< network lane with gradients; the gather of parameters is not counted
+  Seconds hidden_gradient_reduction_seconds{};  ///< part of it while the compute lane was busy
+  Seconds overlapped_seconds{};                 ///< busy seconds of the four lanes, less the time in which any was busy
+  Seconds overlappable_seconds{};               ///< the same if the lanes had all run beside the busiest
+  Seconds bubble_seconds{};                     ///< compute lane idle for a pipeline neighbour
+  Seconds decision_seconds{};                   ///< deciding; wall time on either clock
+  Flops mitigation_flops{};                     ///< matrix products executed by mitigations (recompute)
+  Flops model_flops_causal{};                   ///< model FLOPs of the rows this rank handled, causal attention
+  Flops model_flops_noncausal{};                ///< the same with full attention
+  Bytes cross_node_bytes{};                     ///< sent to other nodes
+  Bytes intra_node_bytes{};                     ///< sent to other ranks of the node
   bool operator==(const RankIteration&) const = default;
 };
 

@@ -20,6 +20,8 @@ constexpr std::array summed_seconds = {&RankIteration::compute_seconds,
                                        &RankIteration::all_to_all_seconds,
                                        &RankIteration::bubble_seconds,
                                        &RankIteration::hidden_all_to_all_seconds,
+                                       &RankIteration::gradient_reduction_seconds,
+                                       &RankIteration::hidden_gradient_reduction_seconds,
                                        &RankIteration::overlapped_seconds,
                                        &RankIteration::overlappable_seconds,
                                        &RankIteration::decision_seconds,
@@ -127,6 +129,8 @@ void set_sums(Summary& s, const Context& c, const Totals& totals, double ranks) 
   s.hidden_mitigation =
       ratio(sum.hidden_mitigation_seconds.value, (sum.hidden_mitigation_seconds + sum.mitigation_seconds).value);
   s.hidden_all_to_all = ratio(sum.hidden_all_to_all_seconds.value, sum.all_to_all_seconds.value);
+  s.hidden_gradient_reduction =
+      ratio(sum.hidden_gradient_reduction_seconds.value, sum.gradient_reduction_seconds.value);
   s.overlap_efficiency = ratio(sum.overlapped_seconds.value, sum.overlappable_seconds.value);
   s.bubble_fraction = ratio(sum.bubble_seconds.value, c.completed_seconds.value * ranks);
   s.cross_node_bytes = totals.cross_node_bytes;

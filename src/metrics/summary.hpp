@@ -59,9 +59,9 @@ struct Summary {
   LostSeconds lost_seconds;
   std::optional<std::int64_t> conservative_iterations;
   std::optional<Seconds> exposed_communication_seconds, decision_seconds;
-  std::optional<double> hidden_mitigation, hidden_all_to_all;  ///< hidden share of the lanes' seconds
-  std::optional<double> overlap_efficiency;                    ///< overlapped / overlappable seconds of the lanes
-  std::optional<double> bubble_fraction;                       ///< compute lane waiting for a pipeline neighbour / time
+  std::optional<double> hidden_mitigation, hidden_all_to_all, hidden_gradient_reduction;  ///< share of lanes' seconds
+  std::optional<double> overlap_efficiency;  ///< overlapped / overlappable seconds of the lanes
+  std::optional<double> bubble_fraction;     ///< compute lane waiting for a pipeline neighbour / time
   std::optional<double> plan_cache_hit_rate;
   std::optional<double> predicted_activation_error;          ///< (predicted - measured) / measured
   std::optional<double> predicted_seconds_error;             ///< (predicted - spent) / spent, median iteration

@@ -26,10 +26,7 @@ ByteLedger static_memory(const StageLayout& layout, Bytes alignment) {
 /// Static memory and the buffer of the gradient reduction: the least of any peak.
 Bytes peak_without_activations(const StageLayout& layout, Bytes alignment) {
   ByteLedger ledger = static_memory(layout, alignment);
-  for (const GroupElements& group : layout.elements) {
-    ledger.add(Category::communication, reduction_buffer(group));
-    ledger.remove(Category::communication, reduction_buffer(group));
-  }
+  add_gradient_step(ledger, layout.elements);
   return ledger.peak();
 }
 
@@ -42,7 +39,7 @@ bool follows_load(const Policy& policy) {
 
 StageLayout stage_layout(const MemorySetup& setup, int stage) {
   const auto blocks = stage_blocks(setup.stage, stage);
-  return {blocks, rank_elements(blocks, Grid(setup.stage.grid)),
+  return {blocks, rank_elements(blocks, Grid(setup.stage.grid), setup.stage.overlap_gradients),
           find_schedule(setup.order).make(setup.schedule())[stage]};
 }
 
@@ -81,7 +78,7 @@ const BlockProgram& StageForecast::program(int block) const { return plan_.progr
 Books StageForecast::books(std::int64_t rows) {
   decide(rows);
   Books books(plan_.limits().alignment, plan_.limits().shared_memory);
-  add_static_memory(books.ledger(), layout_.elements, layout_.blocks[0].context.shape.bytes_per_element);
+  books.add_static(layout_.elements, layout_.blocks[0].context.shape.bytes_per_element);
   for (const Item& item : script_) {
     const StageBlock& block = layout_.blocks[item.block];
     const BlockProgram& program = plan_.program(item.micro_batch, item.block);
@@ -100,10 +97,7 @@ Books StageForecast::books(std::int64_t rows) {
     if (item.kind == Kind::reload) run(program.reloads);
     if (item.kind == Kind::backward) run(program.backward);
   }
-  for (const GroupElements& group : layout_.elements) {
-    books.ledger().add(Category::communication, reduction_buffer(group));
-    books.ledger().remove(Category::communication, reduction_buffer(group));
-  }
+  add_gradient_step(books.ledger(), layout_.elements);
   return books;
 }
 

@@ -86,6 +86,12 @@ void Books::drop_activations() {
       if (c != Category::parameters && c != Category::gradients && c != Category::optimizer)
         ledger->remove(c, ledger->live(c));
     }
+  device_.add(Category::communication, static_communication_);
+}
+
+void Books::add_static(const RankElements& elements, std::int64_t bytes_per_element) {
+  add_static_memory(device_, elements, bytes_per_element);
+  static_communication_ = device_.live(Category::communication);
 }
 
 StepPlan::StepPlan(Setup setup, Policy& policy)
@@ -188,7 +194,7 @@ ExpertRows balanced_rows(const BlockContext& c, double margin) {
 
 void add_static_memory(ByteLedger& ledger, const RankElements& elements, std::int64_t bytes_per_element) {
   for (const GroupElements& group : elements) {
-    if (group.elements == 0) continue;
+    if (group.buckets.empty()) continue;
     const StaticBytes bytes = static_bytes(group.padded(), bytes_per_element, group.shards);
     ledger.add(Category::parameters, bytes.parameters);
     ledger.add(Category::gradients, bytes.gradients);
@@ -196,13 +202,22 @@ void add_static_memory(ByteLedger& ledger, const RankElements& elements, std::in
     const Bytes half(bytes.optimizer.value / 2);
     ledger.add(Category::optimizer, half);
     ledger.add(Category::optimizer, bytes.optimizer - half);
+    if (group.overlapped) ledger.add(Category::communication, reduction_buffer(group));
+  }
+}
+
+void add_gradient_step(ByteLedger& ledger, const RankElements& elements) {
+  for (const GroupElements& group : elements) {
+    if (group.overlapped) continue;
+    ledger.add(Category::communication, reduction_buffer(group));
+    ledger.remove(Category::communication, reduction_buffer(group));
   }
 }
 
 Books forecast_memory(StepPlan& plan, const RowsOf& rows) {
   Books books(plan.limits().alignment, plan.limits().shared_memory);
   const auto blocks = plan.blocks();
-  add_static_memory(books.ledger(), plan.elements(), blocks[0].context.shape.bytes_per_element);
+  books.add_static(plan.elements(), blocks[0].context.shape.bytes_per_element);
   WorkOrder order(plan);
   for (order.begin_iteration(0); !order.finished(); order.advance()) {
     const WorkStep& step = order.current();
@@ -217,10 +232,7 @@ Books forecast_memory(StepPlan& plan, const RowsOf& rows) {
     books.close(*step.instruction, context, n);
     if (step.is_gate) order.gate_at(rows(item.micro_batch, blocks[static_cast<std::size_t>(item.block)]));
   }
-  for (const GroupElements& group : plan.elements()) {
-    books.ledger().add(Category::communication, reduction_buffer(group));
-    books.ledger().remove(Category::communication, reduction_buffer(group));
-  }
+  add_gradient_step(books.ledger(), plan.elements());
   return books;
 }
 

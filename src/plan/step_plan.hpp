@@ -9,6 +9,7 @@
 
 #include "base/ledger.hpp"
 #include "plan/policy/policy.hpp"
+#include "plan/program/buckets.hpp"
 #include "plan/program/program_cache.hpp"
 
 namespace spillway {
@@ -26,6 +27,8 @@ class Books {
   /// Before and after an instruction runs.
   void open(const Instruction& instruction, const BlockContext& c, ExpertRows rows);
   void close(const Instruction& instruction, const BlockContext& c, ExpertRows rows);
+  /// What is there before the first iteration and stays: static memory.
+  void add_static(const RankElements& elements, std::int64_t bytes_per_element);
   ByteLedger& ledger() { return device_; }
   const ByteLedger& ledger() const { return device_; }
   const ByteLedger& host() const { return host_; }
@@ -35,6 +38,7 @@ class Books {
  private:
   ByteLedger device_, host_;
   bool shared_;
+  Bytes static_communication_;
 };
 
 /// Sizes and limits that decide how a stage may be provisioned.
@@ -62,6 +66,7 @@ class StepPlan {
   std::span<const StageBlock> blocks() const { return setup_.blocks; }
   const StageLimits& limits() const { return setup_.limits; }
   const RankElements& elements() const { return setup_.elements; }
+  std::span<const Task> order() const { return setup_.order; }
   void begin_iteration(std::int64_t iteration);
   /// The item that the stage is about to carry out, and the step past it.
   const Item& current() const { return memory_.current(); }
@@ -146,7 +151,9 @@ ExpertRows balanced_rows(const BlockContext& context, double margin);
 /// The books of one iteration of a stage, static memory and gradient reduction included, without running it.
 Books forecast_memory(StepPlan& plan, const RowsOf& rows);
 
-/// Static memory of a rank: what forecast_memory and the executor open the books with.
+/// Static memory of a rank: parameters, gradients, optimizer state, and the receive buffers of overlapped reductions.
 void add_static_memory(ByteLedger& ledger, const RankElements& elements, std::int64_t bytes_per_element);
+/// The gradient step at the end of an iteration: receive buffers that are not static come and go, group after group.
+void add_gradient_step(ByteLedger& ledger, const RankElements& elements);
 
 }  // namespace spillway

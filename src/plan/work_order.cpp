@@ -1,5 +1,7 @@
 #include "plan/work_order.hpp"
 
+#include <algorithm>
+
 #include "plan/fused_window.hpp"
 
 namespace spillway {
@@ -11,6 +13,11 @@ bool is_message(Kind kind) { return kind != Kind::forward && kind != Kind::reloa
 
 bool is_gate(const Instruction& i) {
   return i.action == Action::run && i.op == Op::gate && i.pass == PassKind::forward && !i.recompute;
+}
+
+bool is_backward(const WorkStep& step, Op op) {
+  const Instruction& i = *step.instruction;
+  return i.action == Action::run && i.op == op && i.pass == PassKind::backward;
 }
 
 WorkStep step_of(const Item& item, const std::vector<IssuedPart>& list, std::size_t n) {
@@ -60,6 +67,27 @@ void WorkOrder::make_steps() {
                      : item.kind == Kind::reload ? program.reloads
                                                  : program.backward;
   for (std::size_t n = 0; n < list.size(); ++n) steps_.push_back(step_of(item, list, n));
+  if (item.kind == Kind::backward) mark_reductions();
+}
+
+void WorkOrder::mark_reductions() {
+  if (steps_.empty()) return;
+  const Item& item = steps_.back().item;
+  const ReductionPlaces& places = places_[static_cast<std::size_t>(item.block)];
+  const auto behind = [&](auto step, Seconds seconds) {
+    if (++step != steps_.end()) step->hides_reductions = seconds;
+  };
+  const auto combine = std::find_if(steps_.begin(), steps_.end(), [](auto& s) { return is_backward(s, Op::combine); });
+  const auto dispatch =
+      std::find_if(steps_.rbegin(), steps_.rend(), [](auto& s) { return is_backward(s, Op::dispatch); });
+  if (combine == steps_.end()) {
+    steps_.front().hides_reductions = places.first;
+  } else {
+    behind(combine, places.first);
+    if (dispatch != steps_.rend()) behind(dispatch.base() - 1, places.second);
+  }
+  const int chunk = plan_.blocks()[static_cast<std::size_t>(item.block)].chunk;
+  steps_.back().gradients_final = last_backward_[static_cast<std::size_t>(chunk)] == item.micro_batch;
 }
 
 void WorkOrder::add_window(std::size_t forwards_done, std::size_t backwards_done) {

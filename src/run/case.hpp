@@ -67,6 +67,9 @@ struct Case {
   /// Of a dual_batch schedule: imbalance of an iteration so far above which its fused units are taken in turn.
   double fuse_up_to = 1.2;
   bool check_order = false;  ///< compare, before every message, what the ranks of its group are about to issue
+  /// Reduce the gradients of a block once its last backward pass is done, beside the rest of cool-down, instead of all of
+  /// them after it.
+  bool overlap_gradients = false;
   TrainingOptions training;
   RoutingOptions routing;
   MemoryOptions memory;

@@ -27,7 +27,7 @@ struct Engine {
         host_arena(host_tier(c, memory)),
         network(clock),
         copies(clock),
-        parameters(arena, blocks, grid),
+        parameters(arena, blocks, grid, rank_elements(blocks, grid, c.overlap_gradients)),
         activations({arena, c.machine.shared_memory ? arena : host_arena, copies, clock},
                     static_cast<int>(c.training.micro_batches), static_cast<int>(blocks.size())) {
     parameters.initialize(c.training.seed, communicators.here);

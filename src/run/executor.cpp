@@ -8,7 +8,6 @@
 #include "base/error.hpp"
 #include "device/collectives.hpp"
 #include "device/fault.hpp"
-#include "run/gradient_step.hpp"
 #include "run/work_scope.hpp"
 
 namespace spillway {
@@ -21,8 +20,9 @@ Executor::Executor(Setup setup, Engine& engine, StepPlan& plan, device::Clock& c
       timer_(clock, stream_),
       operators_({setup.run_case, setup.routing, setup.node_of_rank, setup.checks_order}, engine, plan.blocks(),
                  timer_),
+      gradients_(engine, timer_, plan),
       books_(setup.run_case.memory.alignment, setup.run_case.machine.shared_memory) {
-  add_static_memory(books_.ledger(), rank_elements(plan.blocks(), engine.grid), setup.run_case.model.bytes_per_element);
+  books_.add_static(plan.elements(), setup.run_case.model.bytes_per_element);
 }
 
 IterationOutcome Executor::run(std::int64_t iteration, std::int64_t step) {
@@ -32,6 +32,7 @@ IterationOutcome Executor::run(std::int64_t iteration, std::int64_t step) {
   rows_in_flight_ = peak_rows_ = balanced_in_flight_ = peak_balanced_ = 0;
   previous_message_.clear();
   operators_.begin_iteration(iteration);
+  gradients_.begin_iteration();
   MPI_Barrier(engine_.communicators.world.comm());
   engine_.activations.settle();
   timer_.clock().restart();
@@ -42,20 +43,18 @@ IterationOutcome Executor::run(std::int64_t iteration, std::int64_t step) {
   clear_gradients(engine_, timer_);
   for (decide([&] { order_.begin_iteration(iteration); }); !order_.finished(); decide([&] { order_.advance(); }))
     carry_out(order_.current());
-  if (!draining_ && !gradient_buffers_fit(engine_)) lose("gradient_reduction");
+  if (!draining_ && !gradients_.buffers_fit()) lose("gradient_reduction");
   for (const device::Event& message : sent_) engine_.network.wait(message);
   sent_.clear();
+  gradients_.settle();
 
   IterationOutcome outcome;
   outcome.record.index = iteration;
   agree(outcome);
   if (outcome.record.completed()) {
-    reduce_gradients(engine_, timer_);
+    gradients_.finish();
     apply_optimizer(engine_, timer_, setup_.run_case.training, step);
-    for (const GroupElements& group : rank_elements(plan_.blocks(), engine_.grid)) {
-      books_.ledger().add(Category::communication, reduction_buffer(group));
-      books_.ledger().remove(Category::communication, reduction_buffer(group));
-    }
+    add_gradient_step(books_.ledger(), plan_.elements());
   }
   timer_.end_iteration();
   outcome.mine = timer_.totals();
@@ -67,8 +66,16 @@ IterationOutcome Executor::run(std::int64_t iteration, std::int64_t step) {
 }
 
 void Executor::carry_out(WorkStep step) {
-  const auto [item, instruction, part, first, last, is_gate] = step;
+  const auto [item, instruction, part, first, last, is_gate, hides_reductions, gradients_final] = step;
   const int mb = item.micro_batch, b = item.block;
+  if (hides_reductions && gradients_.carry_on(*hides_reductions, draining_)) operators_.note_reductions();
+  if (gradients_final) {
+    gradients_.gradients_are_final(b);
+    if (device::injected(device::Fault::late_loss) && engine_.communicators.world.rank() == 0) {
+      device::injected_fault = device::Fault::none;
+      if (!draining_) lose("late_loss");
+    }
+  }
   if (instruction == nullptr) return carry_out_message(item);
   if (first && item.kind != Item::Kind::reload) {
     const bool forward = item.kind == Item::Kind::forward;

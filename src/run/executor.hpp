@@ -6,6 +6,7 @@
 
 #include "metrics/step_record.hpp"
 #include "plan/work_order.hpp"
+#include "run/gradient_step.hpp"
 #include "run/operator_runner.hpp"
 #include "run/watchdog.hpp"
 
@@ -70,6 +71,7 @@ class Executor {
   device::Stream stream_;
   LaneTimer timer_;
   OperatorRunner operators_;
+  GradientReducer gradients_;
   Books books_;
   struct Receiving {
     device::TensorKey key;

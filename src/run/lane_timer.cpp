@@ -41,16 +41,19 @@ void LaneTimer::begin_iteration() {
   totals_ = {};
   exposed_copies_ = Seconds(0);
   computing_.clear();
-  for (Transfers* list : {&exchanges_, &messages_, &copies_[0], &copies_[1]}) list->ran.clear();
+  for (Transfers* list : {&exchanges_, &reductions_, &messages_, &copies_[0], &copies_[1]}) list->ran.clear();
 }
 
 void LaneTimer::end_iteration() {
-  for (Transfers* list : {&exchanges_, &messages_, &copies_[0], &copies_[1]}) list->settle();
+  for (Transfers* list : {&exchanges_, &reductions_, &messages_, &copies_[0], &copies_[1]}) list->settle();
   Seconds copied;
   for (const Transfers& lane : copies_) copied += union_length(lane.ran);
   totals_.hidden_mitigation_seconds = std::max(Seconds(0), copied - exposed_copies_);
   totals_.all_to_all_seconds = union_length(exchanges_.ran);
   totals_.hidden_all_to_all_seconds = common_length(computing_, exchanges_.ran);
+  totals_.gradient_reduction_seconds = union_length(reductions_.ran);
+  totals_.hidden_gradient_reduction_seconds =
+      std::min(common_length(computing_, reductions_.ran), totals_.gradient_reduction_seconds);
   count_overlap();
 }
 

@@ -15,6 +15,15 @@ class LaneTimer {
   /// What the compute lane was waiting for when it stands idle.
   enum class Waits : unsigned char { collective, pipeline };
 
+ private:
+  /// Whose work is issued, and whom idle time before it is counted to.
+  struct Attribution {
+    Waits waits = Waits::pipeline;
+    bool mitigation = false, waits_for_mitigation = false;
+    Seconds copied, otherwise;
+  };
+
+ public:
   LaneTimer(device::Clock& clock, device::Stream& stream) : clock_(clock), stream_(stream) {}
 
   device::Clock& clock() { return clock_; }
@@ -29,11 +38,11 @@ class LaneTimer {
   }
 
   /// Marks what follows as the work of a mitigation, or not.
-  void set_mitigation(bool mitigation) { mitigation_ = mitigation; }
+  void set_mitigation(bool mitigation) { attribution_.mitigation = mitigation; }
   /// What follows waits until `copied` for copies, and until `otherwise` for everything else.
   void set_copied(Seconds copied, Seconds otherwise) {
-    copied_ = copied;
-    otherwise_ = otherwise;
+    attribution_.copied = copied;
+    attribution_.otherwise = otherwise;
   }
   /// Wall time spent waiting for a copy, while the compute lane stood idle.
   void waited_for_copy(Seconds seconds) { count_exposed(seconds); }
@@ -48,9 +57,9 @@ class LaneTimer {
     const device::Work work = stream_.take();
     const device::Interval interval = clock_.compute_end(start, work);
     if (recorder_ != nullptr) recorder_->computed(interval);
-    const bool copy_is_last = clock_.is_virtual() && copied_ >= start && start > idle_since;
-    const Seconds for_copies = copy_is_last ? start - std::max(idle_since, otherwise_) : Seconds(0);
-    copied_ = otherwise_ = Seconds(0);
+    const bool copy_is_last = clock_.is_virtual() && attribution_.copied >= start && start > idle_since;
+    const Seconds for_copies = copy_is_last ? start - std::max(idle_since, attribution_.otherwise) : Seconds(0);
+    attribution_.copied = attribution_.otherwise = Seconds(0);
     count_exposed(for_copies);
     count_idle(start - idle_since - for_copies);
     totals_.compute_seconds += interval.duration();
@@ -58,7 +67,7 @@ class LaneTimer {
       computing_.back().end = interval.end;
     else
       computing_.push_back(interval);
-    if (mitigation_) {
+    if (attribution_.mitigation) {
       totals_.mitigation_seconds += interval.duration();
       totals_.mitigation_flops += work.flops;
     }
@@ -97,12 +106,37 @@ class LaneTimer {
     exchanges_.ran.push_back(ran);
     network(ran);
   }
+  /// Notes a piece of the gradient reduction issued to the network lane; returns it.
+  device::Event reduction(device::Event event) {
+    reductions_.note(event, clock_.is_virtual());
+    return network(std::move(event));
+  }
+  void reduction(device::Interval ran) {
+    reductions_.ran.push_back(ran);
+    network(ran);
+  }
   /// Notes any other message the compute lane may have to wait for. Waiting for it is mitigation where the message is
   /// one's, whatever computes next.
   void waits_for(Waits what) {
-    waits_ = what;
-    waits_for_mitigation_ = mitigation_ && what == Waits::collective;
+    attribution_.waits = what;
+    attribution_.waits_for_mitigation = attribution_.mitigation && what == Waits::collective;
   }
+
+  /// While it lives, what is issued belongs to the gradient step; afterwards to what it did before.
+  class Aside {
+   public:
+    explicit Aside(LaneTimer& timer) : timer_(timer), before_(timer.attribution_) {
+      timer.attribution_ = {};
+      timer.attribution_.waits = Waits::collective;
+    }
+    ~Aside() { timer_.attribution_ = before_; }
+    Aside(const Aside&) = delete;
+    Aside& operator=(const Aside&) = delete;
+
+   private:
+    LaneTimer& timer_;
+    const Attribution before_;
+  };
 
   /// The lanes wait for each other.
   void barrier() {
@@ -124,10 +158,11 @@ class LaneTimer {
     exposed_copies_ += idle;
   }
   void count_idle(Seconds idle) {
-    if (waits_for_mitigation_)
+    if (attribution_.waits_for_mitigation)
       totals_.mitigation_seconds += idle;
     else
-      (waits_ == Waits::collective ? totals_.exposed_communication_seconds : totals_.bubble_seconds) += idle;
+      (attribution_.waits == Waits::collective ? totals_.exposed_communication_seconds : totals_.bubble_seconds) +=
+          idle;
   }
 
   /// How much of the lanes' busy time fell together, and how much could have.
@@ -146,11 +181,10 @@ class LaneTimer {
   device::Stream& stream_;
   TimelineRecorder* recorder_ = nullptr;
   RankIteration totals_;
-  Waits waits_ = Waits::pipeline;
-  bool mitigation_ = false, waits_for_mitigation_ = false;
-  Seconds copied_, otherwise_, exposed_copies_;
+  Attribution attribution_;
+  Seconds exposed_copies_;
   std::vector<device::Interval> computing_;
-  Transfers exchanges_, messages_;  ///< messages_: exchanges and all others
+  Transfers exchanges_, reductions_, messages_;  ///< messages_: exchanges, reductions and all others
   std::array<Transfers, device::copy_lane_count> copies_;
 };
 

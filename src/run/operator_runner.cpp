@@ -25,6 +25,7 @@ OperatorRunner::OperatorRunner(Setup setup, Engine& engine, std::span<const Stag
 
 void OperatorRunner::begin_iteration(std::int64_t iteration) {
   iteration_ = iteration;
+  reductions_ = 0;
   loss_ = 0;
   dispatches_.clear();
   gate_loads_.clear();

@@ -32,11 +32,14 @@ class OperatorRunner {
     const Case& run_case;
     const RoutingSource& routing;
     std::span<const int> node_of_rank;  ///< by world rank, to tell traffic inside and between nodes
-    bool checks_order = false;          ///< before every message, that all members of its group issue the same one
+    /// Before every message, that all members of its group issue the same one, after as many reductions of gradients.
+    bool checks_order = false;
   };
   OperatorRunner(Setup setup, Engine& engine, std::span<const StageBlock> blocks, LaneTimer& timer);
 
   void begin_iteration(std::int64_t iteration);
+  /// Notes that reductions have been issued, which all members of a group must do between the same messages.
+  void note_reductions() { ++reductions_; }
   /// Executes an operator's pass over `rows` of experts; its tensors have been allocated.
   void run(int micro_batch, int block, const Instruction& instruction, const ExpertRows& rows, Part part = Part::whole);
   /// Executes a cast to FP8 or back; both forms are there.
@@ -170,7 +173,7 @@ class OperatorRunner {
   Offer offer_;
   std::vector<std::pair<int, GateLoad>> gate_loads_;
   Conservation conservation_;
-  std::int64_t iteration_ = 0;
+  std::int64_t iteration_ = 0, reductions_ = 0;
   double loss_ = 0;
   std::vector<float> scratch_out_, scratch_in_;
 };

@@ -33,9 +33,10 @@ OperatorRunner::Way OperatorRunner::way(const Call& call) {
 void OperatorRunner::expect_same(const device::Group& members, const Call& call) const {
   if (!setup_.checks_order || members.size() == 1) return;
   const Instruction& i = call.instruction;
-  const std::uint64_t mine = mix(static_cast<std::uint64_t>(i.op), static_cast<std::uint64_t>(i.pass),
-                                 static_cast<std::uint64_t>(i.recompute), static_cast<std::uint64_t>(i.slice + 1),
-                                 static_cast<std::uint64_t>(call.micro_batch), static_cast<std::uint64_t>(call.block));
+  const std::uint64_t mine =
+      mix(static_cast<std::uint64_t>(i.op), static_cast<std::uint64_t>(i.pass), static_cast<std::uint64_t>(i.recompute),
+          static_cast<std::uint64_t>(i.slice + 1), static_cast<std::uint64_t>(call.micro_batch),
+          static_cast<std::uint64_t>(call.block), static_cast<std::uint64_t>(reductions_));
   ensure(
       device::all_say(engine_.network, members, mine),
       "messages of a group in different orders: rank {} issues {} of micro-batch {}, block {}, while another rank of "

@@ -25,16 +25,17 @@ std::vector<float> copy_out(const float* data, std::int64_t elements) { return {
 
 }  // namespace
 
-ParameterStore::ParameterStore(device::Arena& arena, std::span<const StageBlock> blocks, const Grid& grid)
+ParameterStore::ParameterStore(device::Arena& arena, std::span<const StageBlock> blocks, const Grid& grid,
+                               const RankElements& elements)
     : blocks_(blocks.begin(), blocks.end()), grid_(grid) {
-  const RankElements elements = rank_elements(blocks, grid);
-  std::array<std::int64_t, parameter_group_count> offset{};
-  for (int b = 0; b < static_cast<int>(blocks.size()); ++b)
+  for (int b = 0; b < static_cast<int>(blocks.size()); ++b) {
+    std::array<std::int64_t, parameter_group_count> offset{};
     for (const ParameterShape& p : parameters(blocks[b].kind, blocks[b].context)) {
       std::int64_t& at = offset[static_cast<int>(p.group)];
-      places_[{b, p.id}] = {p, at};
+      places_[{b, p.id}] = {p, elements[static_cast<int>(p.group)].bucket_of(b).first + at};
       at += p.size();
     }
+  }
   for (int g = 0; g < parameter_group_count; ++g) {
     GroupBuffers& group = groups_[g];
     group.elements = elements[g];
@@ -42,6 +43,9 @@ ParameterStore::ParameterStore(device::Arena& arena, std::span<const StageBlock>
     group.gradients = allocate(arena, Category::gradients, group.elements.padded());
     group.first_moment = allocate(arena, Category::optimizer, group.elements.shard());
     group.second_moment = allocate(arena, Category::optimizer, group.elements.shard());
+    const Bytes buffer = reduction_buffer(group.elements);
+    if (group.elements.overlapped && buffer.value > 0)
+      group.received = allocate(arena, Category::communication, buffer.value / 4);
   }
 }
 

@@ -10,7 +10,7 @@
 #include "device/communicators.hpp"
 #include "device/matrix.hpp"
 #include "device/ops/adam.hpp"
-#include "plan/program/stage.hpp"
+#include "plan/program/buckets.hpp"
 
 namespace spillway {
 
@@ -23,19 +23,21 @@ struct Snapshot {
   std::int64_t completed_iterations = 0;
 };
 
-/// One group's flat buffers; rank i of those that share it owns elements [i * shard, (i + 1) * shard).
+/// One group's flat buffers, bucket after bucket; of each bucket rank i of those that share it owns shard i.
 struct GroupBuffers {
   GroupElements elements;
   float* values = nullptr;         ///< [padded]
   float* gradients = nullptr;      ///< [padded]
   float* first_moment = nullptr;   ///< [shard]
   float* second_moment = nullptr;  ///< [shard]
+  float* received = nullptr;       ///< pieces of gradients from all that share them; null where not held all the time
 };
 
 class ParameterStore {
  public:
   /// Allocates in `arena`; throws InputError when the cap does not even hold the static memory.
-  ParameterStore(device::Arena& arena, std::span<const StageBlock> blocks, const Grid& grid);
+  ParameterStore(device::Arena& arena, std::span<const StageBlock> blocks, const Grid& grid,
+                 const RankElements& elements);
 
   device::Matrix<float> value(int block, Parameter parameter) const {
     return view(block, parameter, &GroupBuffers::values);

@@ -31,7 +31,12 @@ std::string memory_arithmetic(const ByteLedger& peak) {
 }  // namespace
 
 StageSetup stage_setup(const Case& c) {
-  return {c.model, c.grid, c.training.sequence_length, c.training.micro_batch_size, layers_of_pieces(c)};
+  return {c.model,
+          c.grid,
+          c.training.sequence_length,
+          c.training.micro_batch_size,
+          layers_of_pieces(c),
+          c.overlap_gradients};
 }
 
 Seconds MachineTime::compute(device::Work work) const { return compute_seconds(machine_, work.flops, work.bytes); }
@@ -67,7 +72,7 @@ StepPlan::Setup step_setup(const Case& c, const Schedule& schedule, int stage, d
   const auto blocks = stage_blocks(stage_setup(c), stage);
   return {blocks,
           schedule[static_cast<std::size_t>(stage)],
-          rank_elements(blocks, Grid(c.grid)),
+          rank_elements(blocks, Grid(c.grid), c.overlap_gradients),
           {c.memory.alignment, c.memory.cap, c.memory.host_cap, c.machine.shared_memory},
           c.machine,
           load,
@@ -77,10 +82,8 @@ StepPlan::Setup step_setup(const Case& c, const Schedule& schedule, int stage, d
 Bytes least_cap(const Case& c, const StepPlan& plan) {
   ByteLedger fixed(c.memory.alignment);
   add_static_memory(fixed, plan.elements(), c.model.bytes_per_element);
-  Bytes need = plan.least();
-  for (const GroupElements& group : plan.elements())
-    need = std::max(need, fixed.live() + round_up(reduction_buffer(group), c.memory.alignment));
-  return need;
+  add_gradient_step(fixed, plan.elements());
+  return std::max(plan.least(), fixed.peak());
 }
 
 std::optional<std::string> infeasibility(const Case& c, const Schedule& schedule, std::string_view name) {

@@ -24,12 +24,13 @@ device::ArenaOptions memory(const Projection::Setup& s, Bytes cap) {
 /// Static memory takes its place in the arena, untouched.
 void allocate_static(device::Arena& arena, const RankElements& elements, std::int64_t bytes_per_element) {
   for (const GroupElements& group : elements) {
-    if (group.elements == 0) continue;
+    if (group.buckets.empty()) continue;
     const StaticBytes bytes = static_bytes(group.padded(), bytes_per_element, group.shards);
-    const Bytes half(bytes.optimizer.value / 2);
+    const Bytes half(bytes.optimizer.value / 2), buffer = group.overlapped ? reduction_buffer(group) : Bytes(0);
     for (const auto& [category, size] :
          {std::pair(Category::parameters, bytes.parameters), std::pair(Category::gradients, bytes.gradients),
-          std::pair(Category::optimizer, half), std::pair(Category::optimizer, bytes.optimizer - half)})
+          std::pair(Category::optimizer, half), std::pair(Category::optimizer, bytes.optimizer - half),
+          std::pair(Category::communication, buffer)})
       ensure(arena.allocate(category, size) != nullptr,
              "static memory of {} bytes does not fit: the case is infeasible", size.value);
   }
@@ -44,6 +45,7 @@ ProjectedRank::ProjectedRank(const Projection::Setup& s, int number, std::unique
       policy(std::move(chosen)),
       plan(plan_setup(s, here.pipeline, *policy), *policy),
       order(plan),
+      reductions(plan.elements(), plan.machine()),
       clock(&s.time),
       timer(clock, stream),
       arena(memory(s, plan.limits().cap)),
@@ -91,6 +93,26 @@ bool ProjectedRank::move(const Item& item, const Instruction& i) {
       for (const Tensor t : i.release) store.release({item.micro_batch, item.block, t});
       return true;
   }
+}
+
+Meeting ProjectedRank::meeting(const ReductionStep& s) const {
+  using Kind = Meeting::Kind;
+  constexpr Kind kinds[] = {Kind::dense_gradients, Kind::expert_gradients, Kind::plane_gradients};
+  const std::int64_t sharers = plan.elements()[static_cast<std::size_t>(s.group)].shards;
+  return {kinds[static_cast<std::size_t>(s.group)], clock.network_start(clock.compute_lane()),
+          Bytes(sharers * s.elements * 4)};
+}
+
+void ProjectedRank::carried_out(const ReductionStep& s) {
+  const auto group = static_cast<std::size_t>(s.group);
+  if (s.kind == ReductionStep::Kind::exchange) {
+    timer.reduction(interval);
+    gradients_arrive[group] = interval.end;
+    return;
+  }
+  timer.waits_for(LaneTimer::Waits::collective);
+  const std::int64_t bytes = s.elements * 4, sharers = plan.elements()[group].shards;
+  compute(gradients_arrive[group], {{}, Bytes(2 * bytes + (sharers - 1) * 3 * bytes)});
 }
 
 Seconds ProjectedRank::inputs(const Item& item, const Pass& pass) {

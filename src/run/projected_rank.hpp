@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "device/activation_store.hpp"
+#include "plan/reduction_order.hpp"
 #include "run/lane_timer.hpp"
 #include "run/projection.hpp"
 
@@ -27,6 +28,9 @@ struct ProjectedRank {
   }
   /// Copies, casts and drops. False when memory does not suffice.
   bool move(const Item& item, const Instruction& i);
+  /// A step of the gradient reduction: where it waits for the others, and what it does then.
+  Meeting meeting(const ReductionStep& exchange) const;
+  void carried_out(const ReductionStep& step);
   /// When the inputs of an operator's pass are there.
   Seconds inputs(const Item& item, const Pass& pass);
   Seconds compute(Seconds ready, device::Work work) {
@@ -52,6 +56,7 @@ struct ProjectedRank {
   std::unique_ptr<Policy> policy;
   StepPlan plan;
   WorkOrder order;
+  ReductionOrder reductions;
   device::Stream stream;
   device::Clock clock;
   LaneTimer timer;
@@ -69,6 +74,7 @@ struct ProjectedRank {
   std::vector<Offer> offers;
   device::Interval interval{};
   std::map<std::pair<int, int>, Seconds> arrivals;  // of rows sent, by (micro-batch, block)
+  std::array<Seconds, parameter_group_count> gradients_arrive;
 };
 
 }  // namespace spillway

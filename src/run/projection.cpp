@@ -21,10 +21,10 @@ Around around(const Instruction& i, const BlockContext& c) {
   return forward ? Around{reorders, sliced} : Around{sliced, reorders};
 }
 
-Meeting::Kind gradient_kind(int parameter_group) {
+Meeting::Kind gradient_kind(std::size_t group) {
   using Kind = Meeting::Kind;
   constexpr Kind kinds[] = {Kind::dense_gradients, Kind::expert_gradients, Kind::plane_gradients};
-  return kinds[parameter_group];
+  return kinds[group];
 }
 
 }  // namespace
@@ -48,11 +48,20 @@ RankProcess Projection::process(Rank& r, std::int64_t iteration) {
   r.event.reset();
   r.gate_loads.clear();
   r.clock.restart();
+  r.reductions.begin_iteration();
   clear_gradients(r);
   WorkOrder& order = r.order;
   for (order.begin_iteration(iteration); !order.finished(); order.advance()) {
     const WorkStep step = order.current();
     const Item& item = step.item;
+    if (step.hides_reductions) {
+      const LaneTimer::Aside aside(r.timer);
+      for (const ReductionStep& s : r.reductions.carry_on(*step.hides_reductions)) {
+        if (s.kind == ReductionStep::Kind::exchange) co_yield r.meeting(s);
+        r.carried_out(s);
+      }
+    }
+    if (step.gradients_final) r.reductions.gradients_are_final(item.block);
     const int mb = item.micro_batch;
     const BlockContext& context = r.block(item).context;
     if (item.kind == Item::Kind::receive_input || item.kind == Item::Kind::receive_gradient) {
@@ -146,30 +155,24 @@ RankProcess Projection::process(Rank& r, std::int64_t iteration) {
     if (step.is_gate) order.gate({*r.table, r.offers, r.here.expert});
   }
   // the gradient step, as gradient_step.cpp does it
-  r.timer.set_mitigation(false);
-  for (int g = 0; g < static_cast<int>(parameter_group_count); ++g) {
-    const GroupElements& group = r.plan.elements()[static_cast<std::size_t>(g)];
-    const Kind kind = gradient_kind(g);
-    const std::int64_t length = group.shard(), sharers = group.shards;
-    if (sharers == 1 || length == 0) continue;
-    Seconds ready = r.clock.compute_lane();
-    const std::int64_t piece = std::min(length, reduction_piece);
-    for (std::int64_t at = 0; at < length; at += piece) {
-      const std::int64_t bytes = std::min(piece, length - at) * 4;
-      co_yield Meeting{kind, r.clock.network_start(ready), Bytes(sharers * bytes)};
-      ready = r.compute(r.await_collective(), {{}, Bytes(2 * bytes + (sharers - 1) * 3 * bytes)});
+  {
+    const LaneTimer::Aside aside(r.timer);
+    for (const ReductionStep& s : r.reductions.finish()) {
+      if (s.kind == ReductionStep::Kind::exchange) co_yield r.meeting(s);
+      r.carried_out(s);
     }
   }
-  for (int g = 0; g < static_cast<int>(parameter_group_count); ++g) {
-    const GroupElements& group = r.plan.elements()[static_cast<std::size_t>(g)];
-    const Kind kind = gradient_kind(g);
-    const std::int64_t length = group.shard(), sharers = group.shards;
-    if (length == 0) continue;
-    Seconds ready = r.compute(Seconds(0), {{}, Bytes(7 * 4 * length)});
-    if (sharers == 1) continue;
-    for (std::int64_t at = 0; at < length; at += reduction_piece) {
-      co_yield Meeting{kind, r.clock.network_start(ready), Bytes(sharers * std::min(reduction_piece, length - at) * 4)};
-      ready = r.await_collective();
+  r.timer.set_mitigation(false);
+  for (std::size_t g = 0; g < parameter_group_count; ++g) {
+    const GroupElements& group = r.plan.elements()[g];
+    const std::int64_t piece = reduction_piece(group);
+    for (const Bucket& bucket : group.buckets) {
+      const Seconds updated = r.compute(Seconds(0), {{}, Bytes(7 * 4 * bucket.shard)});
+      for (std::int64_t at = 0; group.shards > 1 && at < bucket.shard; at += piece) {
+        const std::int64_t bytes = group.shards * std::min(piece, bucket.shard - at) * 4;
+        co_yield Meeting{gradient_kind(g), r.clock.network_start(updated), Bytes(bytes)};
+        r.await_collective();
+      }
     }
   }
 }

@@ -194,7 +194,7 @@ std::string compare_gradients(PolicyRunner& run, const Reference& reference) {
   for (const auto& [key, place] : engine.parameters.places()) {
     const auto [block, id] = key;
     const GroupBuffers& group = engine.parameters.group(place.shape.group);
-    const std::int64_t shard = group.elements.shard(), first = sharers(engine, place.shape.group).rank() * shard;
+    const auto [first, shard] = my_shard(engine, place.shape.group, group.elements.bucket_of(block));
     const std::vector<double>& expected = reference.gradients.at({run.blocks()[block].layer, id});
     double scale = 0, worst = 0;
     for (const double g : expected) scale = std::max(scale, std::abs(g));
@@ -217,8 +217,10 @@ std::vector<float> my_gradients(PolicyRunner& run) {
   std::vector<float> all;
   for (const ParameterGroup which : {ParameterGroup::dense, ParameterGroup::expert, ParameterGroup::plane}) {
     const GroupBuffers& group = engine.parameters.group(which);
-    const float* shard = group.gradients + sharers(engine, which).rank() * group.elements.shard();
-    all.insert(all.end(), shard, shard + group.elements.shard());
+    for (const Bucket& bucket : group.elements.buckets) {
+      const auto [first, shard] = my_shard(engine, which, bucket);
+      all.insert(all.end(), group.gradients + first, group.gradients + first + shard);
+    }
   }
   return all;
 }

@@ -176,6 +176,7 @@ RandomCase random_case(int ranks, std::int64_t index) {
   add_shape(settings, d, sizes);
   add_routing(settings, d, sizes);
   add_rest(settings, d);
+  settings.set("parallel.overlap_gradients", Draw(3, ranks, index).below(2) == 1);
 
   RandomCase result;
   result.settings = settings.take();

@@ -34,6 +34,11 @@ class Faults(ProgramTest):
             with self.subTest(fault):
                 self.assert_invalid(self.run_with(fault, LAYOUTS["experts on every rank"]))
 
+    def test_gradients_that_are_not_summed_beside_cool_down_are_found(self):
+        settings = [*LAYOUTS["experts on every rank"], "parallel.overlap_gradients=true"]
+        self.assertEqual(self.run_with("none", settings).code, 0)
+        self.assert_invalid(self.run_with("missing_reduction", settings))
+
     def test_ranks_of_a_group_that_order_their_messages_differently_are_told_so_instead_of_waiting_for_ever(self):
         settings = [*LAYOUTS["an expert group of two"], "parallel.schedule=dual_batch", "model.num_experts=8",
                     "parallel.fuse_up_to=1e6", "parallel.check_order=true"]

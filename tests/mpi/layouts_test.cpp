@@ -96,8 +96,7 @@ TEST_P(Layouts, FindTheLossesAndGradientsOfTheSerialReference) {
   // This rank's shard of every parameter's gradient.
   for (const auto& [key, place] : runner.engine().parameters.places()) {
     const GroupBuffers& group = runner.engine().parameters.group(place.shape.group);
-    const std::int64_t shard = group.elements.shard();
-    const std::int64_t first = sharers(runner.engine(), place.shape.group).rank() * shard;
+    const auto [first, shard] = my_shard(runner.engine(), place.shape.group, group.elements.bucket_of(key.first));
     const auto in_layer = [&](std::int64_t i) {
       return ParameterStore::whole_index(place.shape, runner.engine().grid, runner.engine().communicators.here, i);
     };

@@ -15,12 +15,18 @@ struct Row {
   std::vector<std::string> settings;
 };
 
+constexpr const char* overlap = "parallel.overlap_gradients=true";
+
 std::vector<Row> rows(int ranks) {
   switch (ranks) {
     case 1:
       return {{{1, 1, 1}, 1, 1, {}}, {{1, 1, 1}, 4, 2, {}}, {{1, 1, 1}, 3, 3, {"model.inventory=with_combine"}}};
     case 2:
-      return {{{2, 1, 1}, 1, 1, {}}, {{2, 1, 1}, 5, 2, {}}, {{1, 2, 2}, 3, 1, {}}, {{1, 2, 1}, 2, 4, {}}};
+      return {{{2, 1, 1}, 1, 1, {}},
+              {{2, 1, 1}, 5, 2, {}},
+              {{1, 2, 2}, 3, 1, {}},
+              {{1, 2, 1}, 2, 4, {}},
+              {{1, 2, 1}, 2, 4, {overlap}}};
     case 4:
       return {{{2, 2, 2}, 4, 1, {}},
               {{1, 4, 4}, 2, 2, {"training.sequence_length=160"}},
@@ -28,10 +34,11 @@ std::vector<Row> rows(int ranks) {
               {{4, 1, 1}, 3, 1, {}},
               {{4, 1, 1}, 9, 1, {"model.head=false"}},
               {{2, 2, 1}, 5, 1, {}},
-              {{2, 2, 2}, 2, 3, {"model.inventory=with_combine"}}};
+              {{2, 2, 2}, 2, 3, {"model.inventory=with_combine"}},
+              {{2, 2, 1}, 4, 1, {overlap}}};
     default:
       return {{{2, 4, 4}, 3, 1, {}}, {{2, 4, 2}, 2, 2, {}}, {{1, 8, 8}, 2, 1, {}}, {{4, 2, 2}, 5, 1, {}},
-              {{8, 1, 1}, 8, 1, {}}, {{1, 8, 4}, 2, 2, {}}, {{4, 2, 1}, 3, 2, {}}};
+              {{8, 1, 1}, 8, 1, {}}, {{1, 8, 4}, 2, 2, {}}, {{4, 2, 1}, 3, 2, {}}, {{2, 4, 2}, 3, 1, {overlap}}};
   }
 }
 
@@ -60,10 +67,8 @@ std::vector<Predicted> predict(const Trial& trial, const std::string& policy) {
     const ByteLedger& ledger = projection.ledger(r);
     ByteLedger fixed(c.memory.alignment);
     add_static_memory(fixed, projection.plan(r).elements(), c.model.bytes_per_element);
-    Bytes total = ledger.peak();
-    for (const GroupElements& group : projection.plan(r).elements())
-      total = std::max(total, fixed.live() + round_up(reduction_buffer(group), c.memory.alignment));
-    list.push_back({total, ledger.activation_peak()});
+    add_gradient_step(fixed, projection.plan(r).elements());
+    list.push_back({std::max(ledger.peak(), fixed.peak()), ledger.activation_peak()});
   }
   return list;
 }

@@ -1,4 +1,4 @@
-// Whatever the order of work on the stages, the gradients are those of plain 1F1B in every bit.
+// Whatever the order of work on the stages, and whenever gradients are reduced, they are those of plain 1F1B in every bit.
 #include "support.hpp"
 
 namespace spillway::test {
@@ -42,7 +42,8 @@ std::uint64_t gradients(const Case& c, const std::string& policy) {
 
 TEST_P(Schedules, GiveTheGradientsOfPlainOrder) {
   const std::uint64_t expected =
-      gradients(laid_out({"parallel.virtual_stages=1", "parallel.schedule=1f1b", "parallel.layers_per_stage=[]"}),
+      gradients(laid_out({"parallel.virtual_stages=1", "parallel.schedule=1f1b", "parallel.layers_per_stage=[]",
+                          "parallel.overlap_gradients=false"}),
                 "oracle");
   Case c = laid_out({});
   EXPECT_EQ(gradients(c, "oracle"), expected);
@@ -62,6 +63,7 @@ const std::vector<std::string> two_chunks{"parallel.virtual_stages=2"}, three_ch
     /// The last iteration is a spike, in which units are taken in turn from the first uneven gate on.
     fused_then_in_turn{"parallel.schedule=dual_batch", "training.iterations=6"},
     fused_chunks{"parallel.schedule=dual_batch", "parallel.virtual_stages=2"};
+const std::vector<std::string> overlap{"parallel.overlap_gradients=true"};
 /// Messages of 64 tokens x 64 numbers: 16 KiB, above what MPI libraries send before it is asked for.
 const std::vector<std::string> large{"parallel.virtual_stages=2", "training.sequence_length=64",
                                      "model.hidden_size=64"};
@@ -81,30 +83,42 @@ INSTANTIATE_TEST_SUITE_P(
         Variant{"all_forward_first", {2, 1, 1}, 3, gpipe}, Variant{"fused", {2, 1, 1}, 5, fused},
         Variant{"fused_expert_group", {1, 2, 2}, 4, fused},
         Variant{"fused_then_in_turn", {1, 2, 2}, 4, fused_then_in_turn},
+        Variant{"reduced_beside", {1, 2, 1}, 4, overlap}, Variant{"reduced_beside_exchanges", {1, 2, 2}, 3, overlap},
+        Variant{"reduced_beside_chunks", {1, 2, 1}, 3, joined(three_chunks, overlap)},
+        Variant{"reduced_beside_tensor_ranks", {1, 1, 2, 2}, 3, overlap},
         Variant{"fused_uneven_chunks",
                 {2, 1, 1},
                 4,
                 {"parallel.schedule=dual_batch", "parallel.virtual_stages=2", "parallel.layers_per_stage=[3,1,1,2]"}}),
     name_of);
-INSTANTIATE_TEST_SUITE_P(Ranks4, Schedules,
-                         testing::Values(Variant{"where_groups_of_p_wait_for_ever", {4, 1, 1}, 5, three_chunks},
-                                         Variant{"fewer_micro_batches_than_stages", {4, 1, 1}, 3, two_chunks},
-                                         Variant{"as_many_micro_batches_as_stages", {4, 1, 1}, 4, two_chunks},
-                                         Variant{"large_messages", {4, 1, 1}, 8, large},
-                                         Variant{"expert_groups", {2, 2, 2}, 3, two_chunks},
-                                         Variant{"all_forward_first", {4, 1, 1}, 5, gpipe},
-                                         Variant{"fused", {2, 2, 2}, 5, fused},
-                                         Variant{"fused_then_in_turn", {2, 2, 2}, 4, fused_then_in_turn},
-                                         Variant{"fused_large_messages", {4, 1, 1}, 6, joined(fused, large)},
-                                         Variant{"fused_chunks", {4, 1, 1}, 5, fused_chunks}),
-                         name_of);
-INSTANTIATE_TEST_SUITE_P(Ranks8, Schedules,
-                         testing::Values(Variant{"two_replicas_of_four_stages", {4, 2, 1}, 6, two_chunks},
-                                         Variant{"short_last_group", {8, 1, 1}, 9, two_chunks},
-                                         Variant{"expert_groups", {2, 4, 4}, 5, three_chunks},
-                                         Variant{"fused_expert_groups", {2, 4, 4}, 4, fused_chunks},
-                                         Variant{"fused_two_replicas", {4, 2, 1}, 6, fused}),
-                         name_of);
+INSTANTIATE_TEST_SUITE_P(
+    Ranks4, Schedules,
+    testing::Values(Variant{"where_groups_of_p_wait_for_ever", {4, 1, 1}, 5, three_chunks},
+                    Variant{"fewer_micro_batches_than_stages", {4, 1, 1}, 3, two_chunks},
+                    Variant{"as_many_micro_batches_as_stages", {4, 1, 1}, 4, two_chunks},
+                    Variant{"large_messages", {4, 1, 1}, 8, large}, Variant{"expert_groups", {2, 2, 2}, 3, two_chunks},
+                    Variant{"all_forward_first", {4, 1, 1}, 5, gpipe}, Variant{"fused", {2, 2, 2}, 5, fused},
+                    Variant{"fused_then_in_turn", {2, 2, 2}, 4, fused_then_in_turn},
+                    Variant{"fused_large_messages", {4, 1, 1}, 6, joined(fused, large)},
+                    Variant{"fused_chunks", {4, 1, 1}, 5, fused_chunks},
+                    Variant{"reduced_beside_chunks", {2, 2, 2}, 5, joined(three_chunks, overlap)},
+                    Variant{"reduced_beside_replicas", {2, 2, 1}, 4, overlap},
+                    Variant{"reduced_beside_gpipe", {2, 2, 1}, 3, joined(gpipe, overlap)},
+                    Variant{"reduced_beside_fused", {2, 2, 2}, 5, joined(fused, overlap)},
+                    Variant{"reduced_beside_tensor_ranks", {1, 2, 2, 2}, 4, joined(two_chunks, overlap)}),
+    name_of);
+INSTANTIATE_TEST_SUITE_P(
+    Ranks8, Schedules,
+    testing::Values(Variant{"two_replicas_of_four_stages", {4, 2, 1}, 6, two_chunks},
+                    Variant{"short_last_group", {8, 1, 1}, 9, two_chunks},
+                    Variant{"expert_groups", {2, 4, 4}, 5, three_chunks},
+                    Variant{"fused_expert_groups", {2, 4, 4}, 4, fused_chunks},
+                    Variant{"fused_two_replicas", {4, 2, 1}, 6, fused},
+                    Variant{"reduced_beside_chunks", {2, 4, 2}, 5, joined(three_chunks, overlap)},
+                    Variant{"reduced_beside_gpipe", {4, 2, 1}, 5, joined(gpipe, overlap)},
+                    Variant{"reduced_beside_fused", {4, 2, 2}, 6, joined(fused_chunks, overlap)},
+                    Variant{"reduced_beside_tensor_ranks", {2, 2, 4, 2}, 5, joined(two_chunks, overlap)}),
+    name_of);
 
 }  // namespace
 }  // namespace spillway::test

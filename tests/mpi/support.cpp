@@ -85,8 +85,7 @@ std::uint64_t gradient_fingerprint(PolicyRunner& runner) {
   std::uint64_t sum = 0;
   for (const auto& [key, place] : runner.engine().parameters.places()) {
     const GroupBuffers& group = runner.engine().parameters.group(place.shape.group);
-    const std::int64_t shard = group.elements.shard();
-    const std::int64_t first = sharers(runner.engine(), place.shape.group).rank() * shard;
+    const auto [first, shard] = my_shard(runner.engine(), place.shape.group, group.elements.bucket_of(key.first));
     const auto in_layer = [&, &shape = place.shape](std::int64_t i) {
       return static_cast<std::uint64_t>(ParameterStore::whole_index(shape, runner.engine().grid, comm.here, i));
     };

@@ -48,20 +48,4 @@ std::vector<StageBlock> stage_blocks(const StageSetup& setup, int stage) {
   return blocks;
 }
 
-RankElements rank_elements(std::span<const StageBlock> blocks, const Grid& grid) {
-  RankElements all;
-  all[static_cast<int>(ParameterGroup::dense)].shards = grid.data();
-  all[static_cast<int>(ParameterGroup::expert)].shards = grid.expert_replicas();
-  all[static_cast<int>(ParameterGroup::plane)].shards = grid.plane();
-  for (const StageBlock& block : blocks)
-    for (const ParameterShape& p : parameters(block.kind, block.context))
-      all[static_cast<int>(p.group)].elements += p.size();
-  return all;
-}
-
-Bytes reduction_buffer(const GroupElements& group) {
-  if (group.shards == 1 || group.elements == 0) return Bytes(0);
-  return Bytes(group.shards * std::min(group.shard(), reduction_piece) * 4);
-}
-
 }  // namespace spillway

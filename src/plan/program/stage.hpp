@@ -1,6 +1,5 @@
 #pragma once
-// What one pipeline stage holds: its blocks in forward order, their parameters and its static memory.
-#include <array>
+// What one pipeline stage holds: its blocks in forward order.
 #include <span>
 #include <vector>
 
@@ -33,26 +32,12 @@ struct StageSetup {
   std::int64_t micro_batch_size = 1;  ///< sequences per micro-batch and data-parallel rank
   /// [chunks x pipeline_parallel] in the order of the model: chunk c of stage r holds piece c x pipeline_parallel + r.
   std::vector<std::int64_t> layers_of_pieces;
+  bool overlap_gradients = false;  ///< gradients are reduced beside the backward passes of cool-down
   int chunks() const { return static_cast<int>(layers_of_pieces.size()) / grid.pipeline_parallel; }
   std::int64_t layers_of_stage(int stage) const;
 };
 
 /// Blocks of all chunks of a stage, chunk by chunk, each in forward order.
 std::vector<StageBlock> stage_blocks(const StageSetup& setup, int stage);
-
-/// Elements of one parameter group on a rank, padded so that every shard has the same size.
-struct GroupElements {
-  std::int64_t elements = 0;  ///< before padding
-  std::int64_t shards = 1;    ///< ranks that share the optimizer state
-  std::int64_t shard() const { return shard_elements(elements, shards); }
-  std::int64_t padded() const { return shard() * shards; }
-};
-using RankElements = std::array<GroupElements, parameter_group_count>;
-RankElements rank_elements(std::span<const StageBlock> blocks, const Grid& grid);
-
-/// Elements that every peer sends in one piece of the gradient reduction; bounds its receive buffer.
-inline constexpr std::int64_t reduction_piece = std::int64_t{1} << 18;
-/// Receive buffer of the gradient reduction of one group (fp32): nothing when no rank shares it.
-Bytes reduction_buffer(const GroupElements& group);
 
 }  // namespace spillway

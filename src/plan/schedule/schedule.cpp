@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <ranges>
 #include <set>
 #include <tuple>
 
@@ -37,39 +38,105 @@ Schedule one_forward_one_backward(ScheduleShape shape) {
   return schedule;
 }
 
-std::string find_deadlock(const Schedule& schedule) {
-  const int stages = static_cast<int>(schedule.size());
-  std::vector<std::size_t> next(stages, 0);
-  std::set<std::tuple<int, Kind, int, int>> done;  // stage, kind, micro-batch, chunk
-  int chunks = 1;
-  for (const auto& order : schedule)
-    for (const Task& task : order) chunks = std::max(chunks, task.chunk + 1);
+std::vector<int> last_backward_of_chunks(std::span<const Task> order) {
+  std::vector<int> last;
+  for (const Task& task : order) {
+    last.resize(std::max(last.size(), static_cast<std::size_t>(task.chunk) + 1));
+    if (task.kind == Kind::backward) last[static_cast<std::size_t>(task.chunk)] = task.micro_batch;
+  }
+  return last;
+}
 
-  // The data dependencies of a task: its neighbour in pipeline order, and its own forward for a backward.
-  const auto ready = [&](int stage, const Task& t) {
-    if (t.kind == Kind::forward) {
-      if (stage > 0) return done.contains({stage - 1, Kind::forward, t.micro_batch, t.chunk});
-      return t.chunk == 0 || done.contains({stages - 1, Kind::forward, t.micro_batch, t.chunk - 1});
+namespace {
+
+/// One replica of the pipeline: how far its stages are, and what they have done.
+class Column {
+ public:
+  explicit Column(const Schedule& schedule) : schedule_(schedule), next_(schedule.size(), 0) {
+    for (const auto& order : schedule) {
+      for (const Task& task : order) chunks_ = std::max(chunks_, task.chunk + 1);
+      coupled_from_.push_back(first_final_backward(order));
     }
-    if (!done.contains({stage, Kind::forward, t.micro_batch, t.chunk})) return false;
-    if (stage < stages - 1) return done.contains({stage + 1, Kind::backward, t.micro_batch, t.chunk});
-    return t.chunk == chunks - 1 || done.contains({0, Kind::backward, t.micro_batch, t.chunk + 1});
+  }
+
+  std::span<const Task> unit(int stage) const {
+    const auto r = static_cast<std::size_t>(stage);
+    return unit_at(schedule_[r], next_[r]);
+  }
+  /// Whether the stage's next unit moves gradients that are final.
+  bool coupled(int stage) const {
+    const auto r = static_cast<std::size_t>(stage);
+    return next_[r] + unit(stage).size() > coupled_from_[r];
+  }
+  bool ready(int stage) const {
+    const auto tasks = unit(stage);
+    return !tasks.empty() && std::all_of(tasks.begin(), tasks.end(), [&](const Task& t) { return has_data(stage, t); });
+  }
+  void run(int stage) {
+    for (const Task& t : unit(stage)) done_.insert({stage, t.kind, t.micro_batch, t.chunk});
+    next_[static_cast<std::size_t>(stage)] += unit(stage).size();
+  }
+
+ private:
+  /// The data dependencies of a task: its neighbour in pipeline order, and its own forward for a backward.
+  bool has_data(int stage, const Task& t) const {
+    const int stages = static_cast<int>(schedule_.size());
+    if (t.kind == Kind::forward) {
+      if (stage > 0) return done_.contains({stage - 1, Kind::forward, t.micro_batch, t.chunk});
+      return t.chunk == 0 || done_.contains({stages - 1, Kind::forward, t.micro_batch, t.chunk - 1});
+    }
+    if (!done_.contains({stage, Kind::forward, t.micro_batch, t.chunk})) return false;
+    if (stage < stages - 1) return done_.contains({stage + 1, Kind::backward, t.micro_batch, t.chunk});
+    return t.chunk == chunks_ - 1 || done_.contains({0, Kind::backward, t.micro_batch, t.chunk + 1});
+  }
+
+  const Schedule& schedule_;
+  std::vector<std::size_t> next_, coupled_from_;    // [stage]
+  std::set<std::tuple<int, Kind, int, int>> done_;  // stage, kind, micro-batch, chunk
+  int chunks_ = 1;
+};
+
+/// Runs the stage's next unit in `mine`, or in all columns where it is coupled. False when it has to wait.
+bool run_next(std::vector<Column>& columns, Column& mine, int stage) {
+  if (!mine.ready(stage)) return false;
+  if (!mine.coupled(stage)) {
+    mine.run(stage);
+    return true;
+  }
+  const auto same = [&](const Column& other) {
+    return other.coupled(stage) && other.ready(stage) && std::ranges::equal(other.unit(stage), mine.unit(stage));
   };
+  if (!std::all_of(columns.begin(), columns.end(), same)) return false;
+  for (Column& column : columns) column.run(stage);
+  return true;
+}
+
+}  // namespace
+
+std::size_t first_final_backward(std::span<const Task> order) {
+  std::size_t first = order.size();
+  std::set<int> seen;  // chunks
+  for (std::size_t i = order.size(); i-- > 0;)
+    if (order[i].kind == Kind::backward && seen.insert(order[i].chunk).second) first = i;
+  return first;
+}
+
+std::string find_deadlock(const Schedule& schedule) { return find_deadlock(std::span(&schedule, 1)); }
+
+std::string find_deadlock(std::span<const Schedule> replicas) {
+  std::vector<Column> columns(replicas.begin(), replicas.end());
+  const int stages = static_cast<int>(replicas.front().size());
   for (bool progress = true; progress;) {
     progress = false;
-    for (int stage = 0; stage < stages; ++stage)
-      for (auto unit = unit_at(schedule[stage], next[stage]); !unit.empty();
-           unit = unit_at(schedule[stage], next[stage])) {
-        if (!std::all_of(unit.begin(), unit.end(), [&](const Task& t) { return ready(stage, t); })) break;
-        for (const Task& t : unit) done.insert({stage, t.kind, t.micro_batch, t.chunk});
-        next[stage] += unit.size();
-        progress = true;
-      }
+    for (Column& column : columns)
+      for (int stage = 0; stage < stages; ++stage)
+        while (run_next(columns, column, stage)) progress = true;
   }
-  for (int stage = 0; stage < stages; ++stage)
-    if (next[stage] < schedule[stage].size()) {
-      return fmt::format("stage {} waits for ever before {}", stage, to_text(unit_at(schedule[stage], next[stage])));
-    }
+  for (std::size_t c = 0; c < columns.size(); ++c)
+    for (int stage = 0; stage < stages; ++stage)
+      if (const auto unit = columns[c].unit(stage); !unit.empty())
+        return fmt::format("stage {}{} waits for ever before {}", stage,
+                           columns.size() > 1 ? fmt::format(" of column {}", c) : "", to_text(unit));
   return {};
 }
 

@@ -100,6 +100,8 @@ TEST(Sums, OfTheJobAreMeansOfSecondsAndTotalsOfBytes) {
   a.hidden_all_to_all_seconds = Seconds(0.5);
   a.overlapped_seconds = Seconds(1);
   a.overlappable_seconds = Seconds(2);
+  a.gradient_reduction_seconds = Seconds(4);
+  a.hidden_gradient_reduction_seconds = Seconds(1);
   a.bubble_seconds = Seconds(2);
   a.compute_seconds = Seconds(3);
   a.cross_node_bytes = Bytes(70);
@@ -116,6 +118,8 @@ TEST(Sums, OfTheJobAreMeansOfSecondsAndTotalsOfBytes) {
   EXPECT_DOUBLE_EQ(e.ranks[1].hidden_all_to_all.value(), 0.75);
   EXPECT_DOUBLE_EQ(e.job.overlap_efficiency.value(), 0.25);
   EXPECT_DOUBLE_EQ(e.ranks[1].overlap_efficiency.value(), 0);
+  EXPECT_DOUBLE_EQ(e.job.hidden_gradient_reduction.value(), 0.25);
+  EXPECT_FALSE(e.ranks[1].hidden_gradient_reduction) << "it reduces nothing";
   EXPECT_DOUBLE_EQ(e.job.bubble_fraction.value(), 2.0 / 16);
   EXPECT_DOUBLE_EQ(e.ranks[0].bubble_fraction.value(), 0.25);
   EXPECT_EQ(e.job.cross_node_bytes, 75);

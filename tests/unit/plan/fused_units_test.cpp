@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <functional>
 
+#include "base/random.hpp"
+#include "plan/schedule/gpipe.hpp"
 #include "plan/schedule/interleaved.hpp"
 
 namespace spillway {
@@ -54,6 +56,64 @@ TEST(FusedUnits, EverySteadyForwardIsInOne) {
       EXPECT_EQ(units, std::max(0, s.micro_batches * s.chunks - warm_up_of_units(s, r)));
     }
   });
+}
+
+/// Some of a stage's units taken in turn, by chance.
+Schedule some_in_turn(Schedule schedule, std::uint64_t seed) {
+  const CounterRandom random(seed);
+  std::uint64_t n = 0;
+  for (auto& order : schedule)
+    for (std::size_t i = 0; i < order.size(); ++i)
+      if (order[i].beside_next && random.below(n++, 2) == 0) {
+        order[i].beside_next = false;
+        std::swap(order[i], order[i + 1]);
+      }
+  return schedule;
+}
+
+TEST(Reductions, BeginWhenAllForwardPassesOfTheStageAreDone) {
+  for_every_shape([](const ScheduleShape& s) {
+    for (const Schedule& schedule :
+         {fused_units(s), fused_units_with_barriers(s), interleaved_one_forward_one_backward(s), gpipe(s)})
+      for (const auto& order : schedule)
+        for (std::size_t i = first_final_backward(order); i < order.size(); ++i) {
+          ASSERT_EQ(order[i].kind, Kind::backward) << to_text(order);
+          ASSERT_FALSE(i > 0 && order[i - 1].beside_next) << to_text(order);
+        }
+  });
+}
+
+TEST(Reductions, ThatCoupleTwoColumnsDeadlockInNoShape) {
+  for_every_shape([](const ScheduleShape& s) {
+    const std::vector<Schedule> plain{interleaved_one_forward_one_backward(s), interleaved_one_forward_one_backward(s)};
+    EXPECT_EQ(find_deadlock(plain), "");
+    const Schedule fused = fused_units(s);
+    const std::vector<Schedule> unlike{some_in_turn(fused, 1), some_in_turn(fused, 2), fused};
+    EXPECT_EQ(find_deadlock(unlike), "");
+  });
+}
+
+TEST(FindDeadlock, ColumnsThatReduceInAnotherOrderWaitForEver) {
+  const Schedule one{{{Kind::forward, 0, 0}, {Kind::forward, 0, 1}, {Kind::backward, 0, 1}, {Kind::backward, 0, 0}}};
+  Schedule other = one;
+  EXPECT_EQ(find_deadlock(std::vector{one, other}), "");
+  // Two micro-batches whose last backward passes are swapped: in either column alone no fault.
+  const Schedule first{{{Kind::forward, 0, 0}, {Kind::forward, 1, 0}, {Kind::backward, 0, 0}, {Kind::backward, 1, 0}}};
+  const Schedule second{{{Kind::forward, 0, 0}, {Kind::forward, 1, 0}, {Kind::backward, 1, 0}, {Kind::backward, 0, 0}}};
+  EXPECT_EQ(find_deadlock(first), "");
+  EXPECT_EQ(find_deadlock(second), "");
+  EXPECT_EQ(find_deadlock(std::vector{first, second}), "stage 0 of column 0 waits for ever before B1");
+}
+
+TEST(LastBackward, OfEveryChunkIsTheLastOneInTheOrder) {
+  const Schedule schedule = interleaved_one_forward_one_backward({2, 4, 2});
+  EXPECT_EQ(last_backward_of_chunks(schedule[0]), (std::vector{3, 3}));
+  const std::vector<Task> unlike{{Kind::backward, 1, 0},
+                                 {Kind::backward, 0, 1},
+                                 {Kind::backward, 0, 0},
+                                 {Kind::forward, 5, 1}};
+  EXPECT_EQ(last_backward_of_chunks(unlike), (std::vector{0, 0}));
+  EXPECT_EQ(first_final_backward(unlike), 1u);
 }
 
 TEST(FusedUnits, ListingForTwoStagesAndFourMicroBatches) {

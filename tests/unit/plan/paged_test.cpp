@@ -144,9 +144,7 @@ TEST(Paged, FitsAtThePlannedLoadWheneverItFitsWithAllInTheHostTier) {
     const StaticPeak least = static_peak(*facts, spilled, s.load);
     const StaticPeak books = carried_out(s, *make_policy("paged"), s.load);
     ASSERT_LE(books.host, least.host) << "seed " << seed;
-    Bytes reduction;
-    for (const GroupElements& group : s.elements())
-      reduction = std::max(reduction, s.fixed() + round_up(reduction_buffer(group), s.alignment));
+    const Bytes reduction = s.peak_of_gradient_step();
     if (least.device > s.cap) continue;
     ++fitting;
     ASSERT_LE(books.device, std::max(s.cap, reduction)) << "seed " << seed;

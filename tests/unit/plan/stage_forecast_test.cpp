@@ -66,7 +66,7 @@ TEST(Chunks, ParametersOfAllStagesAddUpToTheModel) {
   std::int64_t sum = 0;
   for (int stage = 0; stage < 2; ++stage) {
     const RankElements e = stage_layout(setup, stage).elements;
-    sum += e[0].elements + e[1].elements * setup.stage.grid.expert_parallel;
+    sum += e[0].elements() + e[1].elements() * setup.stage.grid.expert_parallel;
   }
   EXPECT_EQ(sum, count_parameters(setup.stage.shape).total());
 }

@@ -1,5 +1,5 @@
-// What a stage holds: blocks, layer numbers, elements and their shards.
-#include "plan/program/stage.hpp"
+// What a stage holds: blocks, layer numbers, elements.
+#include "plan/program/buckets.hpp"
 
 #include <gtest/gtest.h>
 
@@ -66,14 +66,14 @@ TEST(RankElements, SumTheStagesParametersByGroupAndShareThemOverTheRightRanks) {
   const std::int64_t h = s.hidden_size, attention = h * s.qkv_size() + s.query_size() * h + 2 * h;
   const std::int64_t moe = attention + h * s.num_experts + 3 * h * 40;
   const RankElements middle = rank_elements(stage_blocks(setup, 1), Grid(setup.grid));
-  EXPECT_EQ(middle[0].elements, 2 * moe);
-  EXPECT_EQ(middle[0].shards, 4);                                          // data parallel
-  EXPECT_EQ(middle[1].elements, 2 * 4 * 3 * h * s.moe_intermediate_size);  // half of the 8 experts
-  EXPECT_EQ(middle[1].shards, 2);                                          // expert replicas
+  EXPECT_EQ(middle[0].elements(), 2 * moe);
+  EXPECT_EQ(middle[0].shards, 4);                                            // data parallel
+  EXPECT_EQ(middle[1].elements(), 2 * 4 * 3 * h * s.moe_intermediate_size);  // half of the 8 experts
+  EXPECT_EQ(middle[1].shards, 2);                                            // expert replicas
   const RankElements first = rank_elements(stage_blocks(setup, 0), Grid(setup.grid));
-  EXPECT_EQ(first[0].elements, s.vocab_size * h + attention + 3 * h * 96 + 2 * moe);
+  EXPECT_EQ(first[0].elements(), s.vocab_size * h + attention + 3 * h * 96 + 2 * moe);
   const RankElements last = rank_elements(stage_blocks(setup, 2), Grid(setup.grid));
-  EXPECT_EQ(last[0].elements, 2 * moe + h + h * s.vocab_size);
+  EXPECT_EQ(last[0].elements(), 2 * moe + h + h * s.vocab_size);
 }
 
 // Reported elsewhere: 30 layers on 4 stages trained 28.
@@ -82,27 +82,9 @@ TEST(Reports01, ParametersOfUnevenStagesAddUpToTheModel) {
   std::int64_t sum = 0;
   for (int stage = 0; stage < 3; ++stage) {
     const RankElements e = rank_elements(stage_blocks(setup, stage), Grid(setup.grid));
-    sum += e[0].elements + e[1].elements * setup.grid.expert_parallel;
+    sum += e[0].elements() + e[1].elements() * setup.grid.expert_parallel;
   }
   EXPECT_EQ(sum, count_parameters(setup.shape).total());
-}
-
-TEST(GroupElements, TheLastShardIsPadded) {
-  const GroupElements ten{10, 4};
-  EXPECT_EQ(ten.shard(), 3);
-  EXPECT_EQ(ten.padded(), 12);
-  const GroupElements twelve{12, 4};
-  EXPECT_EQ(twelve.padded(), 12);
-  const GroupElements fewer{2, 4};  // fewer elements than ranks
-  EXPECT_EQ(fewer.shard(), 1);
-  EXPECT_EQ(fewer.padded(), 4);
-}
-
-TEST(ReductionBuffer, HoldsOnePieceOfEveryMemberAndNothingForOneMember) {
-  EXPECT_EQ(reduction_buffer({10, 1}), Bytes(0));
-  EXPECT_EQ(reduction_buffer({0, 4}), Bytes(0));
-  EXPECT_EQ(reduction_buffer({10, 4}), Bytes(4 * 3 * 4));
-  EXPECT_EQ(reduction_buffer({std::int64_t{1} << 30, 4}), Bytes(4 * reduction_piece * 4));
 }
 
 }  // namespace

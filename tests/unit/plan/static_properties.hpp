@@ -47,9 +47,7 @@ inline void expect_fits_if_the_least_does(const PlannerUnderTest& planner, std::
     ASSERT_TRUE(choice.fits || least.host > s.host_cap || choice.peak.device <= least.device) << "seed " << seed;
   }
   const StaticPeak books = carried_out(s, *make_policy(planner.policy, planner.options), load);
-  Bytes reduction;
-  for (const GroupElements& group : s.elements())
-    reduction = std::max(reduction, s.fixed() + round_up(reduction_buffer(group), s.alignment));
+  const Bytes reduction = s.peak_of_gradient_step();
   ASSERT_EQ(books.device, std::max(choice.peak.device, reduction)) << "seed " << seed;
   ASSERT_EQ(books.host, s.machine.shared_memory ? Bytes(0) : choice.peak.host) << "seed " << seed;
 }

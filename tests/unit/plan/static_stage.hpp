@@ -25,6 +25,12 @@ struct StaticStage {
     add_static_memory(ledger, elements(), setup.shape.bytes_per_element);
     return ledger.live();
   }
+  Bytes peak_of_gradient_step() const {
+    ByteLedger ledger(alignment);
+    add_static_memory(ledger, elements(), setup.shape.bytes_per_element);
+    add_gradient_step(ledger, elements());
+    return ledger.peak();
+  }
   StepPlan::Setup step_setup() const {
     return {blocks(), order, elements(), {alignment, cap, host_cap, machine.shared_memory}, machine, load};
   }

@@ -52,13 +52,42 @@ std::string exchanges(std::string_view policy, std::uint64_t seed) {
   return text;
 }
 
+/// The places for reductions of every backward pass, and where a pass is the last of its block, by the messages around
+/// them.
+std::string reductions(std::string_view policy, std::uint64_t seed) {
+  const auto chosen = make_policy(policy);
+  StepPlan plan(fused_stage(1e6), *chosen);
+  std::string text;
+  carry_out(plan, seed, [&](const WorkStep& s) {
+    if (s.hides_reductions) text += fmt::format("[{:.3g}] ", s.hides_reductions->value);
+    if (s.instruction == nullptr || s.item.kind != Item::Kind::backward) return;
+    const Instruction& i = *s.instruction;
+    if (i.action == Action::run && !i.recompute && i.slice <= 0 && (i.op == Op::combine || i.op == Op::dispatch))
+      text += fmt::format("{}{}.{} ", name(i.op), s.item.micro_batch, s.item.block);
+    if (s.gradients_final) text += fmt::format("final{} ", s.item.block);
+  });
+  return text;
+}
+
+TEST(Reductions, HavePlacesBetweenTheSameMessagesWhateverARankDoes) {
+  const std::string expected = reductions("keep", 1);
+  // The last of six micro-batches goes backward after all units: its blocks' gradients are final, last block first.
+  EXPECT_TRUE(
+      expected.ends_with("combine5.2 [1.52e-05] dispatch5.2 [2.48e-05] final2 "
+                         "combine5.1 [1.52e-05] dispatch5.1 [2.48e-05] final1 "
+                         "combine5.0 [1.52e-05] dispatch5.0 [2.48e-05] final0 "))
+      << expected;
+  EXPECT_EQ(expected.find("final"), expected.find("final2"));
+  for (const char* policy : {"full", "selective", "unified"}) EXPECT_EQ(reductions(policy, 2), expected) << policy;
+}
+
 TEST(WorkOrder, EveryInstructionOnceAndAPassInItsOrder) {
   for (const char* policy : {"keep", "full", "flexible"}) {
     const auto chosen = make_policy(policy);
     StepPlan plan(fused_stage(1e6), *chosen);
     std::map<std::tuple<int, int, Item::Kind>, std::vector<const Instruction*>> begun, ended;
     bool in_turns = false;
-    Item last;
+    Item last{};
     carry_out(plan, 1, [&](const WorkStep& s) {
       if (s.instruction == nullptr) return;
       in_turns |= last.kind == Item::Kind::backward && s.item.kind == Item::Kind::forward && !s.first;

@@ -103,6 +103,23 @@ TEST(Projection, CollectivesBeginWhenTheirLastMemberComes) {
   EXPECT_EQ(p.ranks[0].exposed_communication_seconds, Seconds(60 + 96 + 192));
 }
 
+/// Two layers: the second one's gradients travel beside the experts of the first, which take longer than the message.
+TEST(Projection, GradientsOfALayerAreReducedBesideTheLayerBelow) {
+  Case c = two_ranks();
+  c.model.num_hidden_layers = 2;
+  const ProjectedIteration plain = project(FlopPerSecond(), Mitigations::keep_all(), c);
+  c.overlap_gradients = true;
+  const ProjectedIteration beside = project(FlopPerSecond(), Mitigations::keep_all(), c);
+  EXPECT_EQ(plain.record.seconds - beside.record.seconds, Seconds(10));
+  for (std::size_t r = 0; r < 2; ++r) {
+    EXPECT_EQ(plain.ranks[r].gradient_reduction_seconds, Seconds(20));
+    EXPECT_EQ(plain.ranks[r].hidden_gradient_reduction_seconds, Seconds(0));
+    EXPECT_EQ(beside.ranks[r].gradient_reduction_seconds, Seconds(20));
+    EXPECT_EQ(beside.ranks[r].hidden_gradient_reduction_seconds, Seconds(10));
+    EXPECT_EQ(beside.ranks[r].compute_seconds, plain.ranks[r].compute_seconds);
+  }
+}
+
 // qkv leaves after attention, its last reader: at 192 + 32 = 224, and comes back when the loss begins, at 494.
 // Copies of 200 s: out to 424, in to 694, and attention's backward pass needs it at 994 only.
 TEST(Projection, CopiesThatEndInTimeHideBesideComputation) {
