@@ -128,11 +128,8 @@ void add_parallel(Rows rows) {
   rows.add("virtual_stages", {"", "model chunks of every stage; above 1: interleaved", count}, &Case::virtual_stages);
   rows.add("schedule", {"", "order of work on the stages: 1f1b, dual_batch (fused), dual_batch_published or gpipe"},
            &Case::schedule);
-  rows.add("fuse_up_to",
-           {"x balance",
-            "imbalance of an iteration so far above which dual_batch takes forward and backward in turn; 1e6: never",
-            ratio},
-           &Case::fuse_up_to);
+  rows.add("fuse", {"", "units of dual_batch run side by side: auto (where members have the memory), always or never"},
+           &Case::fuse);
   rows.add("check_order",
            {"",
             "compare before every message what the ranks of its group are about to issue; the verification always does",
@@ -228,6 +225,8 @@ void add_policies(std::vector<Option>& table) {
   };
   add("flexible", "choice", {"", "greedy: largest memory reduction first; ratio: least exposed time per byte first"},
       &PolicyOptions::choice);
+  add("flexible", "share", {"", "of the memory left; level: the same for all that is to come; published: Algorithm 1"},
+      &PolicyOptions::share);
   add("flexible", "quantize", {"", "let flexible and unified store tensors as FP8: gradients become inexact"},
       &PolicyOptions::quantize);
   add("unified", "worst_load", {"x balance", "load that unified plans for", ratio}, &PolicyOptions::worst_load);

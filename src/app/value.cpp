@@ -174,6 +174,8 @@ void read(const Value& value, Limits limits, std::vector<double>& field) { read_
 void read(const Value& value, Limits, ClockKind& field) { read_word(value, field); }
 void read(const Value& value, Limits, Inventory& field) { read_word(value, field); }
 void read(const Value& value, Limits, GreedyChoice& field) { read_word(value, field); }
+void read(const Value& value, Limits, BudgetShare& field) { read_word(value, field); }
+void read(const Value& value, Limits, Fusing& field) { read_word(value, field); }
 
 const std::vector<std::string>& words(ClockKind) {
   static const std::vector<std::string> list{"wall", "virtual"};
@@ -182,6 +184,16 @@ const std::vector<std::string>& words(ClockKind) {
 
 const std::vector<std::string>& words(GreedyChoice) {
   static const std::vector<std::string> list{"greedy", "ratio"};
+  return list;
+}
+
+const std::vector<std::string>& words(BudgetShare) {
+  static const std::vector<std::string> list{"level", "published"};
+  return list;
+}
+
+const std::vector<std::string>& words(Fusing) {
+  static const std::vector<std::string> list{"auto", "always", "never"};
   return list;
 }
 

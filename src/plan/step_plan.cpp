@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.hpp"
+#include "plan/policy/group_choice.hpp"
 #include "plan/policy/least.hpp"
 #include "plan/policy/together.hpp"
 #include "plan/work_order.hpp"
@@ -107,7 +108,9 @@ StepPlan::StepPlan(Setup setup, Policy& policy)
 void StepPlan::begin_iteration(std::int64_t iteration) {
   iteration_ = iteration;
   memory_.restart();
-  imbalance_ = 1;
+  seen_ = 0;
+  in_turn_ = false;
+  expect_load();
 }
 
 Situation StepPlan::situation(int micro_batch, int block, const Budget& budget) const {
@@ -136,12 +139,41 @@ const BlockProgram& StepPlan::decide(int micro_batch, int block) {
   return *mine.program;
 }
 
-bool StepPlan::prefers_in_turn() const { return !memory_.unit().empty() && imbalance_ > setup_.fuse_up_to; }
+Footprint StepPlan::footprint_at(std::size_t block, const Mitigations& decision, std::int64_t rows) {
+  const StageBlock& b = setup_.blocks[block];
+  ExpertRows n = balanced_rows(b.context, 1);
+  if (b.kind == BlockKind::moe) n.rows = std::max(n.rows, rows);
+  return programs_.get(static_cast<int>(block), b, setup_.limits.alignment, BlockDecision(decision)).form.at({n, {}});
+}
+
+void StepPlan::expect_load() {
+  const std::int64_t seen = history_.most(micro_batches());
+  if (seen != expected_) {
+    std::vector<Footprint> all;
+    for (std::size_t b = 0; b < setup_.blocks.size(); ++b)
+      all.push_back(footprint_at(b, keep_all(setup_.blocks[b]), seen));
+    memory_.expect(std::move(all));
+    expected_ = seen;
+  }
+  if (!setup_.may_take_in_turn || seen_ == least_whole_at_) return;
+  std::vector<Footprint> least_whole;
+  for (std::size_t b = 0; b < setup_.blocks.size(); ++b) {
+    const StageBlock& block = setup_.blocks[b];
+    least_whole.push_back(block.kind == BlockKind::moe
+                              ? footprint_at(b, least_under({}, block, !setup_.limits.shared_memory), seen_)
+                              : memory_.least(static_cast<int>(b)));
+  }
+  memory_.expect_at_least(std::move(least_whole));
+  least_whole_at_ = seen_;
+}
+
+bool StepPlan::prefers_in_turn() const { return in_turn_ && !memory_.unit().empty(); }
 
 Offer StepPlan::offer(int micro_batch, int block) const {
   const InForce& mine = in_force(micro_batch, block);
   const TensorSet& settled = settled_[static_cast<std::size_t>(block)];
-  return {mine.budget, mine.program->offloaded & settled, mine.program->quantized & settled};
+  return {mine.budget, mine.program->offloaded & settled, mine.program->quantized & settled,
+          setup_.may_take_in_turn && !memory_.units_have_room()};
 }
 
 const BlockProgram& StepPlan::decide_after_gate(int micro_batch, int block, const Gate& gate) {
@@ -164,7 +196,9 @@ const BlockProgram& StepPlan::decide_after_gate(int micro_batch, int block, cons
       mine.rows.slices.push_back(slice[static_cast<std::size_t>(gate.member)]);
   enforce(micro_batch, block, {before, chosen, static_cast<int>(mine.rows.slices.size())});
   history_.observe(block, mine.rows.whole);
-  imbalance_ = std::max(imbalance_, max_over_mean(received));
+  seen_ = std::max(seen_, mine.rows.whole.rows);
+  expect_load();
+  in_turn_ = std::any_of(gate.offers.begin(), gate.offers.end(), [](const Offer& o) { return o.in_turn; });
   return *mine.program;
 }
 
@@ -177,9 +211,8 @@ const BlockProgram& StepPlan::decide_at(int micro_batch, int block, ExpertRows r
 const BlockProgram& StepPlan::decide_after_gate_at(int micro_batch, int block, ExpertRows rows) {
   const GateTable table = table_with_load(setup_.blocks[block].context, rows.rows);
   const std::vector<Offer> offers(static_cast<std::size_t>(table.members), offer(micro_batch, block));
-  const double imbalance = imbalance_;
   decide_after_gate(micro_batch, block, {table, offers, 0});
-  imbalance_ = imbalance;  // a forecast fuses all units, whatever the load: what needs most memory
+  in_turn_ = false;  // a forecast fuses all units: what needs most memory
   InForce& mine = in_force(micro_batch, block);
   if (!mine.rows.slices.empty()) return *mine.program;  // the table's rows, for the slices are its
   mine.rows = {rows, {}};

@@ -2,7 +2,6 @@
 // What a rank does next, with which mitigation, and the books: bytes promised by every instruction issued so far.
 #include <array>
 #include <functional>
-#include <limits>
 #include <map>
 #include <span>
 #include <vector>
@@ -57,9 +56,8 @@ class StepPlan {
     RankElements elements;
     StageLimits limits;
     MachineProfile machine;
-    double load = 1;  ///< x balance: what static policies prepare for
-    /// Imbalance of the iteration so far above which fused units are taken in turn.
-    double fuse_up_to = std::numeric_limits<double>::infinity();
+    double load = 1;                ///< x balance: what static policies prepare for
+    bool may_take_in_turn = false;  ///< fused units, where a member of the expert group has no room for them
   };
   StepPlan(Setup setup, Policy& policy);
 
@@ -71,9 +69,8 @@ class StepPlan {
   /// The item that the stage is about to carry out, and the step past it.
   const Item& current() const { return memory_.current(); }
   const Item& beside_current() const { return memory_.beside_current(); }
-  /// Whether the fused unit that begins with the current item, if one does, is better taken in turn, as in plain 1F1B:
-  /// under uneven loads neighbouring stages wait for each other's units longer than the overlap is worth. The same on every
-  /// rank of an expert group.
+  /// Whether a fused unit begins with the current item and is better taken in turn, and all after it, as in plain 1F1B: at
+  /// the last gate a member of the expert group had no room for units. The same on all members.
   bool prefers_in_turn() const;
   void take_in_turn() { memory_.take_in_turn(); }
   bool finished() const { return memory_.finished(); }
@@ -128,6 +125,10 @@ class StepPlan {
     return in_force_[static_cast<std::size_t>(mb) * setup_.blocks.size() + block];
   }
   Situation situation(int micro_batch, int block, const Budget& budget) const;
+  /// Tells the books what undecided blocks may come to. What decides about units looks at this iteration alone, so that
+  /// decisions carried out again find the same order.
+  void expect_load();
+  Footprint footprint_at(std::size_t block, const Mitigations& decision, std::int64_t rows);
   void enforce(int micro_batch, int block, const BlockDecision& decision);
 
   Setup setup_;
@@ -136,7 +137,9 @@ class StepPlan {
   StageMemory memory_;
   LoadHistory history_;
   std::int64_t iteration_ = 0;
-  double imbalance_ = 1;  ///< the worst that a gate of the iteration has shown: rows of a member over the group's mean
+  // most rows that a block of this rank has received: in the last iteration's worth of micro-batches, in this iteration
+  std::int64_t expected_ = -1, seen_ = 0, least_whole_at_ = -1;
+  bool in_turn_ = false;            ///< units from the next one on, as the group had it at the last gate
   std::vector<InForce> in_force_;   ///< [micro-batch, block]
   std::vector<TensorSet> settled_;  ///< [block], at the gate
   ProgramCache programs_;

@@ -9,7 +9,7 @@
 #include "grid/grid.hpp"
 #include "plan/cost/machine_profile.hpp"
 #include "plan/policy/options.hpp"
-#include "plan/schedule/schedule.hpp"
+#include "plan/schedule/fused_units.hpp"
 #include "workload/routing/routing_source.hpp"
 #include "workload/shape/model_shape.hpp"
 
@@ -63,10 +63,9 @@ struct Case {
   /// The same by layers (Megatron-LM: num_layers_per_virtual_pipeline_stage): consecutive layers of one chunk, which must
   /// divide the layers of a stage. 0: virtual_stages decides.
   std::int64_t layers_per_virtual_stage = 0;
-  std::string schedule = "1f1b";  ///< order of work on the pipeline's stages, by name (plan/schedule/schedule_table)
-  /// Of a dual_batch schedule: imbalance of an iteration so far above which its fused units are taken in turn.
-  double fuse_up_to = 1.2;
-  bool check_order = false;  ///< compare, before every message, what the ranks of its group are about to issue
+  std::string schedule = "1f1b";    ///< order of work on the pipeline's stages, by name (plan/schedule/schedule_table)
+  Fusing fuse = Fusing::automatic;  ///< of the units of a dual_batch schedule
+  bool check_order = false;         ///< compare, before every message, what the ranks of its group are about to issue
   /// Reduce the gradients of a block once its last backward pass is done, beside the rest of cool-down, instead of all of
   /// them after it.
   bool overlap_gradients = false;

@@ -23,6 +23,9 @@ namespace {
 
 /// Numbers that a member adds to its rows per expert.
 constexpr std::int64_t offer_numbers = 7;
+/// Beside the set of quantized tensors.
+constexpr std::int64_t in_turn_bit = std::int64_t{1} << 62;
+static_assert(tensor_count < 62);
 
 void pack(const Offer& offer, std::int64_t* to) {
   const Budget& b = offer.budget;
@@ -32,13 +35,14 @@ void pack(const Offer& offer, std::int64_t* to) {
   to[3] = b.backward.value;
   to[4] = b.host.value;
   to[5] = static_cast<std::int64_t>(offer.offloaded.bits());
-  to[6] = static_cast<std::int64_t>(offer.quantized.bits());
+  to[6] = static_cast<std::int64_t>(offer.quantized.bits()) | (offer.in_turn ? in_turn_bit : 0);
 }
 
 Offer unpack(const std::int64_t* from) {
   return {{Bytes(from[0]), Bytes(from[1]), Bytes(from[2]), Bytes(from[3]), Bytes(from[4])},
           TensorSet::of_bits(static_cast<unsigned long long>(from[5])),
-          TensorSet::of_bits(static_cast<unsigned long long>(from[6]))};
+          TensorSet::of_bits(static_cast<unsigned long long>(from[6] & ~in_turn_bit)),
+          (from[6] & in_turn_bit) != 0};
 }
 
 /// A fault: the first two local experts use each other's weights.

@@ -76,7 +76,8 @@ StepPlan::Setup step_setup(const Case& c, const Schedule& schedule, int stage, d
           {c.memory.alignment, c.memory.cap, c.memory.host_cap, c.machine.shared_memory},
           c.machine,
           load,
-          c.schedule == "dual_batch" ? c.fuse_up_to : std::numeric_limits<double>::infinity()};
+          c.schedule == "dual_batch" && c.fuse == Fusing::automatic &&
+              c.grid.expert_parallel % c.grid.tensor_parallel == 0};
 }
 
 Bytes least_cap(const Case& c, const StepPlan& plan) {

@@ -41,7 +41,7 @@ class Faults(ProgramTest):
 
     def test_ranks_of_a_group_that_order_their_messages_differently_are_told_so_instead_of_waiting_for_ever(self):
         settings = [*LAYOUTS["an expert group of two"], "parallel.schedule=dual_batch", "model.num_experts=8",
-                    "parallel.fuse_up_to=1e6", "parallel.check_order=true"]
+                    "parallel.fuse=always", "parallel.check_order=true"]
         self.assertEqual(self.run_with("none", settings).code, 0)
         outcome = self.run_with("disagreeing_plans", settings)
         self.assertEqual(outcome.code, 1, outcome.out + outcome.err)

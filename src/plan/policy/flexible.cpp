@@ -1,8 +1,9 @@
 // flexible (BaGuaLu-2, arXiv 2610.23064): decides every block of every micro-batch when it runs, and its expert part again
-// when the gate has told the load: Algorithm 1 gives a micro-batch its budget, Algorithm 2 finds mitigations within it,
-// the expert group agrees on collectives. What was decided for the same budget and load is not planned again. Never out
-// of memory: a decision leaves room for the least treatment of everything that is still to come.
+// when the gate has told the load: a share of the memory that is left is its budget, Algorithm 2 finds mitigations
+// within it, the expert group agrees on collectives. What was decided for the same budget and load is not planned again.
+// Never out of memory: a decision leaves room for the least treatment of everything that is still to come.
 #include <algorithm>
+#include <cmath>
 #include <unordered_map>
 
 #include "base/array_hash.hpp"
@@ -110,15 +111,29 @@ class Flexible final : public Policy {
     return programs_.get(s.index, s.block, s.alignment, d).form.at(rows);
   }
 
-  /// The budget is this block's part of its micro-batch's share.
-  GreedyProblem problem_of(const Situation& s, const BlockRows& rows) const {
+  GreedyProblem problem_of(const Situation& s, const BlockRows& rows) {
     GreedyProblem p{s.block, rows, s.budget, s.alignment, s.machine, options_.choice, options_.quantize, true, {}, {}};
     p.not_recomputed = tensor_parallel_tensors(s.block);
     p.start = keep_all(s.block);
-    const Footprint& least = s.books.least(s.index);
-    const Bytes share = activation_budget({s.budget.held, least.held, s.books.forwards_before_backward()}) - least.held;
-    p.budget.held = least.held + Bytes(static_cast<std::int64_t>(static_cast<double>(share.value) * part(s, rows)));
+    p.budget.held =
+        std::min(p.budget.held, options_.share == BudgetShare::level ? level_share(s, rows) : algorithm_1(s, rows));
     return p;
+  }
+
+  /// The same part of its wish as everything that is still to come gets, at the load that is expected.
+  Bytes level_share(const Situation& s, const BlockRows& rows) {
+    const Footprint mine = footprint_of(s, BlockDecision(keep_all(s.block)), rows);
+    const double part = s.books.level_share(mine);
+    if (part >= 1) return s.budget.held;
+    const Bytes least = s.books.least(s.index).held, wish = std::max(Bytes(0), mine.held - least);
+    return least + Bytes(static_cast<std::int64_t>(std::ceil(static_cast<double>(wish.value) * part)));
+  }
+
+  /// This block's part of its micro-batch's share.
+  Bytes algorithm_1(const Situation& s, const BlockRows& rows) const {
+    const Bytes least = s.books.least(s.index).held;
+    const Bytes share = activation_budget({s.budget.held, least, s.books.forwards_before_backward()}) - least;
+    return least + Bytes(static_cast<std::int64_t>(static_cast<double>(share.value) * part(s, rows)));
   }
 
   /// What keeping everything takes beyond the least, here over here and all blocks of the chunk that follow.
@@ -194,7 +209,7 @@ class Flexible final : public Policy {
   static std::int64_t bits(const TensorSet& set) { return static_cast<std::int64_t>(set.bits()); }
 
   PolicyOptions options_;
-  std::vector<Wish> wishes_;  // [block]
+  std::vector<Wish> wishes_;  // [block] of Algorithm 1
   GroupChooser group_;
   ProgramCache programs_;
   std::unordered_map<NumbersKey<4>, Footprint, ArrayHash> at_worst_;

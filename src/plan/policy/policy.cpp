@@ -9,6 +9,15 @@
 
 namespace spillway {
 
+std::int64_t LoadHistory::most(int micro_batches) const {
+  std::int64_t most = 0;
+  for (const auto& of_block : rows_) {
+    const std::size_t last = std::min(of_block.size(), static_cast<std::size_t>(micro_batches));
+    for (const ExpertRows& r : std::span(of_block).last(last)) most = std::max(most, r.rows);
+  }
+  return most;
+}
+
 const PolicyEntry& find_policy(std::string_view name) {
   const auto table = policy_table();
   const auto entry = std::find_if(table.begin(), table.end(), [name](const PolicyEntry& e) { return e.name == name; });

@@ -21,6 +21,7 @@ namespace spillway {
 struct Offer {
   Budget budget;
   TensorSet offloaded, quantized;  ///< before the gate, for good
+  bool in_turn = false;            ///< no room for the passes of fused units side by side
 };
 
 /// Rows of a block's experts on this rank as earlier micro-batches of the run had them, newest last.
@@ -29,6 +30,8 @@ class LoadHistory {
   void observe(int block, ExpertRows rows) { rows_[static_cast<std::size_t>(block)].push_back(rows); }
   explicit LoadHistory(std::size_t blocks) : rows_(blocks) {}
   std::span<const ExpertRows> of(int block) const { return rows_[static_cast<std::size_t>(block)]; }
+  /// The most rows that any block had in its last `micro_batches`; 0 where there were none.
+  std::int64_t most(int micro_batches) const;
 
  private:
   std::vector<std::vector<ExpertRows>> rows_;

@@ -23,6 +23,7 @@ bool fits_after_gate(const Footprint& f, const Budget& b) {
 StageMemory::StageMemory(Setup setup) : setup_(std::move(setup)) {
   int micro_batches = 0;
   for (const Task& t : setup_.order) micro_batches = std::max(micro_batches, t.micro_batch + 1);
+  all_ = least_whole_ = setup_.least;
   footprints_.resize(static_cast<std::size_t>(micro_batches) * setup_.blocks.size());
   restart();
 }
@@ -45,25 +46,30 @@ void StageMemory::restart() {
   at_ = 0;
   level_ = setup_.fixed;
   host_ = Bytes(0);
+  decided_.assign(footprints_.size(), false);
   for (std::size_t i = 0; i < footprints_.size(); ++i) footprints_[i] = setup_.least[i % setup_.blocks.size()];
 }
 
 std::span<const Task> StageMemory::unit() const {
-  const auto task = std::lower_bound(first_item_.begin(), first_item_.end(), at_);
-  if (task == first_item_.end() || *task != at_) return {};
-  const auto t = static_cast<std::size_t>(task - first_item_.begin());
+  // the last task whose items begin here: the second one of a unit has none of its own
+  const auto task = std::upper_bound(first_item_.begin(), first_item_.end(), at_);
+  if (finished() || task == first_item_.begin() || *(task - 1) != at_) return {};
+  const auto t = static_cast<std::size_t>(task - first_item_.begin()) - 1;
   return order_[t].beside_next ? std::span(order_).subspan(t, 2) : std::span<const Task>{};
 }
 
 void StageMemory::take_in_turn() {
   const auto unit_tasks = unit();
   ensure(!unit_tasks.empty(), "no fused unit begins here");
-  const auto t = static_cast<std::size_t>(unit_tasks.data() - order_.data());
-  order_[t].beside_next = false;
-  std::swap(order_[t], order_[t + 1]);
+  const auto first = static_cast<std::size_t>(unit_tasks.data() - order_.data());
+  for (std::size_t t = first; t + 1 < order_.size(); ++t) {
+    if (!order_[t].beside_next) continue;
+    order_[t].beside_next = false;
+    std::swap(order_[t], order_[t + 1]);
+  }
   const std::size_t items = items_.size();
   make_items();
-  ensure(items_.size() == items && first_item_[t] == at_, "a unit in turn has other items than the unit");
+  ensure(items_.size() == items && first_item_[first] == at_, "units in turn have other items than the units");
 }
 
 Bytes StageMemory::beside(std::size_t i) const {
@@ -100,6 +106,7 @@ void StageMemory::advance() {
 
 void StageMemory::decide(int micro_batch, int block, const Footprint& footprint) {
   footprints_[index(micro_batch, block)] = footprint;
+  decided_[index(micro_batch, block)] = true;
 }
 
 Budget StageMemory::budget(int micro_batch, int block) const {
@@ -138,6 +145,91 @@ Budget StageMemory::budget(int micro_batch, int block) const {
   b.held = mine.held + slack_held;
   b.ready = mine.held + mine.reloaded + slack_ready;
   return b;
+}
+
+/// A stage from its current item on, in which undecided blocks hold a base and a part of what they wish beyond it, the same
+/// for all, and their passes take what the wish takes.
+class StageMemory::Wished {
+ public:
+  /// `base`, `wish`: [block]; `mine`: the wish of the current item's block.
+  Wished(const StageMemory& memory, const std::vector<Footprint>& base, const std::vector<Footprint>& wish,
+         const Footprint& mine)
+      : memory_(memory), current_(memory.current()), base_(base), wish_(wish), mine_(mine), level_(memory.level_) {}
+
+  /// What item i leaves of the cap while it runs, and what the parts that are held beside it come to when they are whole.
+  struct Room {
+    Bytes left, wished;
+  };
+  Room pass(std::size_t i) {
+    const Item& x = memory_.items_[i];
+    const Footprint& f = base(x);
+    Bytes peak = level_, parts = parts_;
+    switch (x.kind) {
+      case Kind::forward:
+        peak += std::max(f.forward, wish(x).forward);
+        if (x.beside_next) {
+          const Item& y = memory_.items_[i + 1];
+          peak += backward(y) - base(y).held - base(y).reloaded - extra(y);
+        }
+        level_ += f.held;
+        parts_ += extra(x);
+        break;
+      case Kind::reload:  // all of it comes back
+        peak = level_ += f.reloaded + extra(x);
+        parts = parts_ -= extra(x);
+        break;
+      case Kind::backward:
+        level_ -= f.held + f.reloaded + extra(x);
+        peak = level_ + backward(x);
+        break;
+      default:
+        break;
+    }
+    return {memory_.setup_.cap - peak, parts};
+  }
+  bool is_current(const Item& x) const { return x.micro_batch == current_.micro_batch && x.block == current_.block; }
+
+ private:
+  bool decided(const Item& x) const {
+    return !is_current(x) && memory_.decided_[memory_.index(x.micro_batch, x.block)];
+  }
+  const Footprint& base(const Item& x) const {
+    return decided(x) ? memory_.footprint_of(x) : base_[static_cast<std::size_t>(x.block)];
+  }
+  const Footprint& wish(const Item& x) const {
+    if (decided(x)) return memory_.footprint_of(x);
+    return is_current(x) ? mine_ : wish_[static_cast<std::size_t>(x.block)];
+  }
+  Bytes extra(const Item& x) const { return std::max(Bytes(0), wish(x).held - base(x).held); }
+  Bytes backward(const Item& x) const { return std::max(base(x).backward, wish(x).backward); }
+
+  const StageMemory& memory_;
+  const Item& current_;
+  const std::vector<Footprint>&base_, &wish_;
+  const Footprint& mine_;
+  Bytes level_, parts_;
+};
+
+double StageMemory::level_share(const Footprint& mine) const {
+  ensure(!finished() && current().kind == Kind::forward, "a share is asked for where no forward pass is next");
+  Wished wished(*this, setup_.least, all_, mine);
+  double share = 1;
+  for (std::size_t i = at_; i < items_.size(); ++i) {
+    const auto [left, all] = wished.pass(i);
+    if (all.value > 0) share = std::min(share, static_cast<double>(left.value) / static_cast<double>(all.value));
+    if (items_[i].kind == Kind::reload && wished.is_current(items_[i])) break;  // what it holds comes back from here on
+  }
+  return std::max(0.0, share);
+}
+
+bool StageMemory::units_have_room() const {
+  const auto mine = static_cast<std::size_t>(current().block);
+  Wished wished(*this, least_whole_, least_whole_, least_whole_[mine]);
+  for (std::size_t i = at_; i < items_.size(); ++i) {
+    const bool in_unit = items_[i].beside_next && i > at_;
+    if (wished.pass(i).left < Bytes(0) && in_unit) return false;
+  }
+  return true;
 }
 
 int StageMemory::forwards_before_backward() const {

@@ -43,7 +43,8 @@ class StageMemory {
 
   /// The fused unit whose first item is the current one: its two tasks, forward first. Empty elsewhere.
   std::span<const Task> unit() const;
-  /// Replaces that unit by its backward task and then its forward task, for this iteration: the order of plain 1F1B.
+  /// Replaces that unit and all that follow, for this iteration, by their backward and then their forward task: the order
+  /// of plain 1F1B.
   void take_in_turn();
 
   /// The footprint of a decision; counts from now on.
@@ -53,6 +54,17 @@ class StageMemory {
 
   /// Of the block whose forward pass is the current item; whatever it is decided to be itself.
   Budget budget(int micro_batch, int block) const;
+  /// What undecided blocks would take if they could, [block]: keeping everything at the load that is expected.
+  void expect(std::vector<Footprint> all) { all_ = std::move(all); }
+  /// What they take at least, [block], without repeating or slicing a dispatch, at the load that is expected.
+  void expect_at_least(std::vector<Footprint> whole) { least_whole_ = std::move(whole); }
+  /// Of the block whose forward pass is the current item, if `mine` is what it would take: the part, up to 1, of what it
+  /// wishes to hold beyond the least that it can have if every undecided block that lives beside it gets the same part, and
+  /// all have room for their passes.
+  double level_share(const Footprint& mine) const;
+  /// Whether the passes of all units after the current item have room beside each other if undecided blocks take what is
+  /// expected at least.
+  bool units_have_room() const;
   /// Forward passes from the current task on, itself included, before the next backward pass: among so many
   /// micro-batches the memory that is left has to do.
   int forwards_before_backward() const;
@@ -72,6 +84,7 @@ class StageMemory {
   /// Peak while items_[i] runs at `level`, which moves past it. Beside a backward pass, that of both.
   Bytes run(std::size_t i, Bytes& level) const;
   const Footprint& footprint_of(const Item& item) const { return footprints_[index(item.micro_batch, item.block)]; }
+  class Wished;
   /// Device bytes that items_[i], a forward, finds taken by the backward pass beside it, over the level before both.
   Bytes beside(std::size_t i) const;
 
@@ -83,7 +96,9 @@ class StageMemory {
   std::vector<std::size_t> first_item_;  ///< of each task
   std::size_t at_ = 0;
   Bytes level_, host_;
-  std::vector<Footprint> footprints_;  ///< [micro-batch, block]
+  std::vector<Footprint> footprints_;         ///< [micro-batch, block]
+  std::vector<bool> decided_;                 ///< [micro-batch, block]
+  std::vector<Footprint> all_, least_whole_;  ///< [block] expected; the least treatment until something is
 };
 
 }  // namespace spillway

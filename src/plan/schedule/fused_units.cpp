@@ -39,6 +39,16 @@ Schedule fused_units_with_barriers(const ScheduleShape& shape) {
   return schedule;
 }
 
+Schedule in_turn(Schedule schedule) {
+  for (auto& order : schedule)
+    for (std::size_t i = 0; i + 1 < order.size(); ++i) {
+      if (!order[i].beside_next) continue;
+      order[i].beside_next = false;
+      std::swap(order[i], order[i + 1]);
+    }
+  return schedule;
+}
+
 std::vector<int> stages_without_units(const Schedule& schedule) {
   std::vector<int> stages;
   for (std::size_t r = 0; r < schedule.size(); ++r)

@@ -37,7 +37,7 @@ TEST(OptionTable, HoldsEveryFieldOfTheStructs) {
   EXPECT_EQ(rows_of("routing"), field_count<RoutingOptions>());
   EXPECT_EQ(rows_of("memory"), field_count<MemoryOptions>());
   EXPECT_EQ(rows_of("provisioning") + 1, field_count<ProvisioningOptions>());  // the policies' options have sections
-  EXPECT_EQ(rows_of("flexible") + rows_of("unified") + rows_of("kuai") + rows_of("paged") + rows_of("replay"), 6u);
+  EXPECT_EQ(rows_of("flexible") + rows_of("unified") + rows_of("kuai") + rows_of("paged") + rows_of("replay"), 7u);
   EXPECT_EQ(rows_of("machine"), field_count<MachineProfile>());
 }
 
@@ -88,6 +88,7 @@ TEST(ComparableText, ChangesWithEveryOptionButNamesPoliciesAndTheFolderOfTheTrac
                                    "provisioning.predicted_iterations",
                                    "provisioning.margins",
                                    "flexible.choice",
+                                   "flexible.share",
                                    "flexible.quantize",
                                    "unified.worst_load",
                                    "kuai.smallest",

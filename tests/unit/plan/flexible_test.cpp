@@ -261,13 +261,15 @@ TEST(Flexible, ACapJustAboveTheLeastGivesSlicesAndAmpleMemoryGivesNothingUp) {
 
 // One micro-batch of four equal layers: each takes its part of what is left, those after it taken into account.
 TEST(Flexible, LayersShareAMicroBatchsBudgetInProportionToWhatTheyWouldKeep) {
+  PolicyOptions options;
+  options.share = BudgetShare::published;
   const std::vector<StageBlock> layers(4, StageBlock{BlockKind::dense, 0, small_dense_layer()});
   const std::vector<Task> order = {{Task::Kind::forward, 0}, {Task::Kind::backward, 0}};
   const auto free = make_policy("flexible");
   const Bytes least_needed = StepPlan(stage_of(layers, order), *free).memory().forecast();
   int gave_up = 0, kept = 0;
   for (std::int64_t spare = 0; spare <= 8000; spare += 100) {
-    const auto policy = make_policy("flexible:greedy");
+    const auto policy = make_policy("flexible:greedy", options);
     StepPlan plan(stage_of(layers, order, least_needed + Bytes(spare)), *policy);
     for (plan.begin_iteration(0); !plan.finished(); plan.advance()) {
       if (plan.current().kind != Item::Kind::forward) continue;

@@ -122,6 +122,14 @@ TEST(FusedUnits, ListingForTwoStagesAndFourMicroBatches) {
   EXPECT_EQ(to_text(schedule[1]), "F0 F1+B0 F2+B1 F3+B2 B3");
 }
 
+TEST(FusedUnits, InTurnAreInterleavedOneForwardOneBackward) {
+  for (int stages = 1; stages <= 4; ++stages)
+    for (int m = 1; m <= 9; ++m) {
+      const ScheduleShape shape{stages, m, 2};
+      EXPECT_EQ(in_turn(fused_units(shape)), interleaved_one_forward_one_backward(shape)) << stages << " " << m;
+    }
+}
+
 TEST(FusedUnits, StagesWithoutRoomSaySo) {
   EXPECT_EQ(stages_without_units(fused_units({4, 2, 1})), (std::vector<int>{0, 1, 2}));
   EXPECT_EQ(stages_without_units(fused_units({1, 1, 1})), (std::vector<int>{0}));

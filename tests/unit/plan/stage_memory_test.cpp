@@ -7,6 +7,7 @@
 
 #include "base/error.hpp"
 #include "base/random.hpp"
+#include "plan/schedule/fused_units.hpp"
 
 namespace spillway {
 namespace {
@@ -197,6 +198,45 @@ TEST(StageMemory, AfterTheGateOnlyTheRestOfTheForwardPassCounts) {
   EXPECT_TRUE(fits_after_gate(f, budget));
   f.after_gate = Bytes(11);
   EXPECT_FALSE(fits_after_gate(f, budget));
+}
+
+/// One block, all numbers in bytes: passes take what they hold and 10 more.
+StageMemory::Setup one_block(std::vector<Task> order, Bytes cap) {
+  const Footprint least{Bytes(20), Bytes(20), Bytes(10), Bytes(20), {}, {}};
+  return {{{BlockKind::dense, 0, {}}}, std::move(order), Bytes(0), cap, Bytes(0), {least}};
+}
+constexpr Footprint wanting{Bytes(60), Bytes(60), Bytes(50), Bytes(60), {}, {}};
+
+/// In steady state Algorithm 1 gives a micro-batch all that is left, and the next one goes without.
+TEST(StageMemory, SharesStayLevelInSteadyState) {
+  // F0 F1 F2 B0 F3 B1 ...: beside every forward pass, which takes 60, one micro-batch that has come back as a whole, 50, and
+  // one that holds its share, 10 + 40 x 1/2. The first meets no other while it is away.
+  const auto held_under = [](std::int64_t cap) {
+    StageMemory memory(one_block(one_forward_one_backward({3, 8})[0], Bytes(cap)));
+    memory.expect({wanting});
+    std::vector<std::int64_t> held;
+    for_every_forward(memory, [&](int mb, int b) {
+      const Bytes mine(10 + static_cast<std::int64_t>(40 * memory.level_share(wanting)));
+      held.push_back(mine.value);
+      memory.decide(mb, b, {mine + Bytes(10), mine + Bytes(10), mine, Bytes(60), wanting.held - mine, {}});
+    });
+    return held;
+  };
+  EXPECT_EQ(held_under(140), (std::vector<std::int64_t>{50, 30, 30, 30, 30, 30, 30, 30}));
+  EXPECT_EQ(held_under(120), (std::vector<std::int64_t>{50, 10, 10, 10, 10, 10, 10, 10}));
+  EXPECT_EQ(held_under(160), std::vector<std::int64_t>(8, 50));
+}
+
+TEST(StageMemory, UnitsHaveRoomWhileTheirPassesFitBesideEachOther) {
+  const auto order = fused_units({2, 6, 1})[0];  // F0 F1 F2, then F3+B0 ...
+  // Beside F3 with its 60 bytes three are held, of which B0 takes 60 instead of its 10.
+  for (const auto& [cap, room] : {std::pair(140, true), std::pair(139, false)}) {
+    StageMemory memory(one_block(order, Bytes(cap)));
+    Footprint whole = wanting;
+    whole.held = Bytes(10);
+    memory.expect_at_least({whole});
+    EXPECT_EQ(memory.units_have_room(), room) << cap;
+  }
 }
 
 }  // namespace

@@ -14,12 +14,12 @@ namespace spillway {
 namespace {
 
 /// The first of two stages: three MoE blocks, six micro-batches.
-StepPlan::Setup fused_stage(double fuse_up_to, Bytes cap = plenty) {
+StepPlan::Setup fused_stage(bool may_take_in_turn, Bytes cap = plenty) {
   const BlockContext c = moe_block(4, 8, Inventory::standard);
   std::vector<StageBlock> blocks;
   for (int layer = 0; layer < 3; ++layer) blocks.push_back({BlockKind::moe, layer, c});
   StepPlan::Setup setup = stage_of(blocks, fused_units({2, 6, 1})[0], cap);
-  setup.fuse_up_to = fuse_up_to;
+  setup.may_take_in_turn = may_take_in_turn;
   setup.machine.launch = Seconds(1e-9);  // seconds follow from the rows
   setup.machine.peak_flops = 1e11;
   return setup;
@@ -42,7 +42,7 @@ void carry_out(StepPlan& plan, std::uint64_t seed, const Visit& visit) {
 
 std::string exchanges(std::string_view policy, std::uint64_t seed) {
   const auto chosen = make_policy(policy);
-  StepPlan plan(fused_stage(1e6), *chosen);
+  StepPlan plan(fused_stage(false), *chosen);
   std::string text;
   carry_out(plan, seed, [&](const WorkStep& s) {
     if (s.part == Part::begin || s.is_gate)
@@ -84,7 +84,7 @@ TEST(Reductions, HavePlacesBetweenTheSameMessagesWhateverARankDoes) {
 TEST(WorkOrder, EveryInstructionOnceAndAPassInItsOrder) {
   for (const char* policy : {"keep", "full", "flexible"}) {
     const auto chosen = make_policy(policy);
-    StepPlan plan(fused_stage(1e6), *chosen);
+    StepPlan plan(fused_stage(false), *chosen);
     std::map<std::tuple<int, int, Item::Kind>, std::vector<const Instruction*>> begun, ended;
     bool in_turns = false;
     Item last{};
@@ -124,9 +124,9 @@ TEST(WorkOrder, ExchangesComeInOneOrderWhateverARankRecomputes) {
 TEST(WorkOrder, StaysWithinTheForecastOfItsStage) {
   for (std::uint64_t seed = 0; seed < 10; ++seed) {
     const auto probe = make_policy("flexible");
-    const Bytes least = StepPlan(fused_stage(1e6), *probe).memory().forecast();
+    const Bytes least = StepPlan(fused_stage(false), *probe).memory().forecast();
     const auto chosen = make_policy("flexible");
-    StepPlan plan(fused_stage(1e6, least + Bytes(static_cast<std::int64_t>(seed) * 1000)), *chosen);
+    StepPlan plan(fused_stage(false, least + Bytes(static_cast<std::int64_t>(seed) * 1000)), *chosen);
     Books books(Bytes(1));
     add_static_memory(books.ledger(), plan.elements(), plan.blocks()[0].context.shape.bytes_per_element);
     carry_out(plan, seed, [&](const WorkStep& s) {
@@ -146,28 +146,68 @@ TEST(WorkOrder, StaysWithinTheForecastOfItsStage) {
   }
 }
 
-TEST(WorkOrder, TakesUnitsInTurnOnceTheLoadIsUneven) {
-  const auto chosen = make_policy("keep");
-  StepPlan plan(fused_stage(1), *chosen);
-  std::string passes;
-  carry_out(plan, 3, [&](const WorkStep& s) {
-    if (s.instruction == nullptr || !s.first || s.item.block != (s.item.kind == Item::Kind::backward ? 2 : 0)) return;
-    if (s.item.kind == Item::Kind::reload) return;
-    passes += fmt::format("{}{} ", s.item.kind == Item::Kind::forward ? 'F' : 'B', s.item.micro_batch);
-  });
-  EXPECT_EQ(passes, "F0 F1 F2 B0 F3 B1 F4 B2 F5 B3 B4 B5 ");
+/// Passes of an iteration in which another member of the group votes for units in turn at the gates of `voting`.
+std::string passes(StepPlan& plan, int voting) {
+  std::string text;
+  WorkOrder order(plan);
+  for (order.begin_iteration(0); !order.finished(); order.advance()) {
+    const WorkStep s = order.current();
+    const auto [mb, b] = std::pair(s.item.micro_batch, s.item.block);
+    if (s.instruction != nullptr && s.first && s.item.kind != Item::Kind::reload &&
+        b == (s.item.kind == Item::Kind::backward ? 2 : 0))
+      text += fmt::format("{}{}{} ", s.item.kind == Item::Kind::forward ? 'F' : 'B', mb, s.item.beside_next ? "+" : "");
+    if (!s.is_gate) continue;
+    const GateTable table = random_table(plan.blocks()[static_cast<std::size_t>(b)].context, 3);
+    std::vector<Offer> offers(static_cast<std::size_t>(table.members), plan.offer(mb, b));
+    offers.back().in_turn = mb == voting;
+    order.gate({table, offers, 0});
+  }
+  return text;
 }
 
-/// Uneven forecasts once took units in turn, and calm iterations, which fuse them, did not fit what was foreseen.
+TEST(WorkOrder, OneMemberWithoutRoomTakesTheRestOfTheUnitsInTurnForAll) {
+  const std::string side_by_side = "F0 F1 F2 B0 F3+ B1 F4+ B2 F5+ B3 B4 B5 ";
+  for (const auto& [voting, expected] :
+       {std::pair(-1, side_by_side), std::pair(2, std::string("F0 F1 F2 B0 F3 B1 F4 B2 F5 B3 B4 B5 ")),
+        std::pair(3, std::string("F0 F1 F2 B0 F3+ B1 F4 B2 F5 B3 B4 B5 "))}) {
+    const auto chosen = make_policy("keep");
+    StepPlan plan(fused_stage(true), *chosen);
+    EXPECT_EQ(passes(plan, voting), expected) << "votes at micro-batch " << voting;
+    EXPECT_EQ(passes(plan, -1), side_by_side) << "the next iteration begins anew";
+  }
+}
+
+TEST(WorkOrder, AMemberVotesForUnitsInTurnWhereTheyHaveNoRoom) {
+  const auto probe = make_policy("flexible");
+  const Bytes least = StepPlan(fused_stage(true), *probe).least();
+  const auto votes = [](bool may_take_in_turn, Bytes cap) {
+    int count = 0;
+    for (std::uint64_t seed = 0; seed < 10; ++seed) {
+      const auto chosen = make_policy("flexible");
+      StepPlan plan(fused_stage(may_take_in_turn, cap), *chosen);
+      carry_out(plan, seed, [&](const WorkStep& s) {
+        if (s.is_gate && plan.offer(s.item.micro_batch, s.item.block).in_turn) ++count;
+      });
+    }
+    return count;
+  };
+  EXPECT_EQ(votes(true, plenty), 0);
+  EXPECT_GT(votes(true, least), 0);
+  EXPECT_EQ(votes(false, least), 0);
+}
+
+/// Forecasts once took units in turn, and iterations that fuse them did not fit what was foreseen.
 TEST(ForecastMemory, FusesAllUnitsWhateverTheLoad) {
   const RowsOf uneven = [](int, const StageBlock& b) { return balanced_rows(b.context, 1.5); };
-  const auto peak = [&](double fuse_up_to) {
-    const auto chosen = make_policy("keep");
-    StepPlan plan(fused_stage(fuse_up_to), *chosen);
+  const auto peak = [&](bool may_take_in_turn) {
+    const auto probe = make_policy("flexible");
+    const Bytes least = StepPlan(fused_stage(false), *probe).least();
+    const auto chosen = make_policy("flexible");
+    StepPlan plan(fused_stage(may_take_in_turn, least), *chosen);
     forecast_memory(plan, uneven);
     return plan.memory().forecast();
   };
-  EXPECT_EQ(peak(1), peak(1e6));
+  EXPECT_EQ(peak(true), peak(false));
 }
 
 }  // namespace
