@@ -66,29 +66,50 @@ struct Collective {
   }
 };
 
+struct RowLayouts {
+  RowLayout sent, received;
+};
+
+/// Elements of `floats` floats each, to and from the members of a communicator.
+struct Elements {
+  const float* sent;
+  std::int64_t floats;
+  float* received;
+  MPI_Datatype type;
+  int tag;
+  MPI_Comm comm;
+};
+
+/// All-to-all without MPI_Ialltoallv: Open MPI's (4.1) counts no call of a member that neither sends nor receives, so that
+/// the members' next collectives miss each other. Messages of a pair match in the order of issue.
+void exchange_nonempty(const Elements& e, const RowLayouts& rows, std::vector<MPI_Request>& requests) {
+  const int members = static_cast<int>(rows.sent.counts.size());
+  for (int i = 0; i < members; ++i)
+    if (const int n = rows.received.counts[static_cast<std::size_t>(i)]; n > 0)
+      MPI_Irecv(e.received + rows.received.displacements[static_cast<std::size_t>(i)] * e.floats, n, e.type, i, e.tag,
+                e.comm, &requests.emplace_back());
+  for (int i = 0; i < members; ++i)
+    if (const int n = rows.sent.counts[static_cast<std::size_t>(i)]; n > 0)
+      MPI_Isend(e.sent + rows.sent.displacements[static_cast<std::size_t>(i)] * e.floats, n, e.type, i, e.tag, e.comm,
+                &requests.emplace_back());
+}
+
 constexpr int header_tag(int tag) { return 2 * tag; }
 constexpr int payload_tag(int tag) { return 2 * tag + 1; }
 
 }  // namespace
 
 Event all_to_all(Network& network, const Group& group, const RowExchange& x, Seconds ready) {
-  struct Layouts {
-    RowLayout sent, received;
-  };
-  const auto rows = std::make_shared<const Layouts>(RowLayout(x.sent_rows), RowLayout(x.received_rows));
+  const auto rows = std::make_shared<const RowLayouts>(RowLayout(x.sent_rows), RowLayout(x.received_rows));
   ensure(rows->sent.total == x.sent.rows && rows->received.total == x.received.rows,
          "all-to-all: counts say {} rows out and {} in, the buffers hold {} and {}", rows->sent.total,
          rows->received.total, x.sent.rows, x.received.rows);
   const Bytes weights(x.weighted ? rows->received.total * static_cast<std::int64_t>(sizeof(float)) : 0);
   const Collective collective{network, group, ready, x.received.bytes() + weights};
   return collective.start([x, rows, row = RowType::of(x.received.cols), comm = group.comm()] {
-    const auto& [sent, received] = *rows;
-    std::vector<MPI_Request> requests(x.weighted ? 2 : 1);
-    MPI_Ialltoallv(x.sent.data, sent.counts.data(), sent.displacements.data(), row->get(), x.received.data,
-                   received.counts.data(), received.displacements.data(), row->get(), comm, &requests[0]);
-    if (x.weighted)
-      MPI_Ialltoallv(x.sent_weight, sent.counts.data(), sent.displacements.data(), MPI_FLOAT, x.received_weight,
-                     received.counts.data(), received.displacements.data(), MPI_FLOAT, comm, &requests[1]);
+    std::vector<MPI_Request> requests;
+    exchange_nonempty({x.sent.data, x.sent.cols, x.received.data, row->get(), 0, comm}, *rows, requests);
+    if (x.weighted) exchange_nonempty({x.sent_weight, 1, x.received_weight, MPI_FLOAT, 1, comm}, *rows, requests);
     return requests;
   });
 }
