@@ -155,17 +155,21 @@ void Interleaver::Search::improve(Copies copies) {
   fronts_.assign(rows * columns, {});
   for (std::size_t i = 0; i < rows; ++i)
     for (std::size_t j = 0; j < columns; ++j) {
+      begin_ = static_cast<std::uint32_t>(labels_.size());
+      const Front above = i > 0 ? fronts_[(i - 1) * columns + j] : Front{};
+      const Front left = j > 0 ? fronts_[i * columns + j - 1] : Front{};
+      Front& front = fronts_[i * columns + j];
+      front = {begin_, begin_};
+      if (i + j > 0 && above.begin == above.end && left.begin == left.end) continue;
       place_ = {i, j};
       rest_ = bounds_.rest(place_);
-      begin_ = static_cast<std::uint32_t>(labels_.size());
       const auto extend_all = [&](const Front& from, ChainId chain) {
         for (auto n = from.begin; n < from.end; ++n) extend(n, chain, copies);
       };
-      Front& front = fronts_[i * columns + j];
       if (i + j == 0) add(root(copies));
-      if (i > 0) extend_all(*(&front - columns), ChainId::forward);
-      if (j > 0) extend_all(*(&front - 1), ChainId::backward);
-      front = {begin_, static_cast<std::uint32_t>(labels_.size())};
+      extend_all(above, ChainId::forward);
+      extend_all(left, ChainId::backward);
+      front.end = static_cast<std::uint32_t>(labels_.size());
     }
   const auto shorter = [&](const Label& a, const Label& b) {
     return bounds_.least_makespan(rest_, a) < bounds_.least_makespan(rest_, b);
