@@ -173,7 +173,7 @@ Offer StepPlan::offer(int micro_batch, int block) const {
   const InForce& mine = in_force(micro_batch, block);
   const TensorSet& settled = settled_[static_cast<std::size_t>(block)];
   return {mine.budget, mine.program->offloaded & settled, mine.program->quantized & settled,
-          setup_.may_take_in_turn && !memory_.units_have_room()};
+          setup_.may_take_in_turn && !memory_.next_unit_has_room()};
 }
 
 const BlockProgram& StepPlan::decide_after_gate(int micro_batch, int block, const Gate& gate) {

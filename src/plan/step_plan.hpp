@@ -69,8 +69,8 @@ class StepPlan {
   /// The item that the stage is about to carry out, and the step past it.
   const Item& current() const { return memory_.current(); }
   const Item& beside_current() const { return memory_.beside_current(); }
-  /// Whether a fused unit begins with the current item and is better taken in turn, and all after it, as in plain 1F1B: at
-  /// the last gate a member of the expert group had no room for units. The same on all members.
+  /// Whether a fused unit begins with the current item and is better taken in turn, as in plain 1F1B: at the last gate a
+  /// member of the expert group had no room for its passes side by side. The same on all members.
   bool prefers_in_turn() const;
   void take_in_turn() { memory_.take_in_turn(); }
   bool finished() const { return memory_.finished(); }
@@ -139,7 +139,7 @@ class StepPlan {
   std::int64_t iteration_ = 0;
   // most rows that a block of this rank has received: in the last iteration's worth of micro-batches, in this iteration
   std::int64_t expected_ = -1, seen_ = 0, least_whole_at_ = -1;
-  bool in_turn_ = false;            ///< units from the next one on, as the group had it at the last gate
+  bool in_turn_ = false;            ///< the next unit, as the group had it at the last gate
   std::vector<InForce> in_force_;   ///< [micro-batch, block]
   std::vector<TensorSet> settled_;  ///< [block], at the gate
   ProgramCache programs_;

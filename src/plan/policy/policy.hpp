@@ -21,7 +21,7 @@ namespace spillway {
 struct Offer {
   Budget budget;
   TensorSet offloaded, quantized;  ///< before the gate, for good
-  bool in_turn = false;            ///< no room for the passes of fused units side by side
+  bool in_turn = false;            ///< no room for the passes of the next fused unit side by side
 };
 
 /// Rows of a block's experts on this rank as earlier micro-batches of the run had them, newest last.

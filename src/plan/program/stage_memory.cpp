@@ -61,15 +61,12 @@ std::span<const Task> StageMemory::unit() const {
 void StageMemory::take_in_turn() {
   const auto unit_tasks = unit();
   ensure(!unit_tasks.empty(), "no fused unit begins here");
-  const auto first = static_cast<std::size_t>(unit_tasks.data() - order_.data());
-  for (std::size_t t = first; t + 1 < order_.size(); ++t) {
-    if (!order_[t].beside_next) continue;
-    order_[t].beside_next = false;
-    std::swap(order_[t], order_[t + 1]);
-  }
+  const auto t = static_cast<std::size_t>(unit_tasks.data() - order_.data());
+  order_[t].beside_next = false;
+  std::swap(order_[t], order_[t + 1]);
   const std::size_t items = items_.size();
   make_items();
-  ensure(items_.size() == items && first_item_[first] == at_, "units in turn have other items than the units");
+  ensure(items_.size() == items && first_item_[t] == at_, "a unit in turn has other items than the unit");
 }
 
 Bytes StageMemory::beside(std::size_t i) const {
@@ -222,13 +219,16 @@ double StageMemory::level_share(const Footprint& mine) const {
   return std::max(0.0, share);
 }
 
-bool StageMemory::units_have_room() const {
+bool StageMemory::next_unit_has_room() const {
+  auto task =
+      static_cast<std::size_t>(std::upper_bound(first_item_.begin(), first_item_.end(), at_) - first_item_.begin());
+  while (task < order_.size() && !order_[task].beside_next) ++task;
+  if (task == order_.size()) return true;
   const auto mine = static_cast<std::size_t>(current().block);
   Wished wished(*this, least_whole_, least_whole_, least_whole_[mine]);
-  for (std::size_t i = at_; i < items_.size(); ++i) {
-    const bool in_unit = items_[i].beside_next && i > at_;
-    if (wished.pass(i).left < Bytes(0) && in_unit) return false;
-  }
+  const std::size_t end = task + 2 < order_.size() ? first_item_[task + 2] : items_.size();
+  for (std::size_t i = at_; i < end; ++i)
+    if (wished.pass(i).left < Bytes(0) && i >= first_item_[task] && items_[i].beside_next) return false;
   return true;
 }
 

@@ -43,8 +43,7 @@ class StageMemory {
 
   /// The fused unit whose first item is the current one: its two tasks, forward first. Empty elsewhere.
   std::span<const Task> unit() const;
-  /// Replaces that unit and all that follow, for this iteration, by their backward and then their forward task: the order
-  /// of plain 1F1B.
+  /// Replaces that unit by its backward task and then its forward task, for this iteration: the order of plain 1F1B.
   void take_in_turn();
 
   /// The footprint of a decision; counts from now on.
@@ -62,9 +61,9 @@ class StageMemory {
   /// wishes to hold beyond the least that it can have if every undecided block that lives beside it gets the same part, and
   /// all have room for their passes.
   double level_share(const Footprint& mine) const;
-  /// Whether the passes of all units after the current item have room beside each other if undecided blocks take what is
-  /// expected at least.
-  bool units_have_room() const;
+  /// Whether the passes of the next unit to begin have room beside each other if undecided blocks take what is expected at
+  /// least.
+  bool next_unit_has_room() const;
   /// Forward passes from the current task on, itself included, before the next backward pass: among so many
   /// micro-batches the memory that is left has to do.
   int forwards_before_backward() const;

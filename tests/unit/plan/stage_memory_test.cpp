@@ -227,7 +227,7 @@ TEST(StageMemory, SharesStayLevelInSteadyState) {
   EXPECT_EQ(held_under(160), std::vector<std::int64_t>(8, 50));
 }
 
-TEST(StageMemory, UnitsHaveRoomWhileTheirPassesFitBesideEachOther) {
+TEST(StageMemory, AUnitHasRoomWhileItsPassesFitBesideEachOther) {
   const auto order = fused_units({2, 6, 1})[0];  // F0 F1 F2, then F3+B0 ...
   // Beside F3 with its 60 bytes three are held, of which B0 takes 60 instead of its 10.
   for (const auto& [cap, room] : {std::pair(140, true), std::pair(139, false)}) {
@@ -235,7 +235,7 @@ TEST(StageMemory, UnitsHaveRoomWhileTheirPassesFitBesideEachOther) {
     Footprint whole = wanting;
     whole.held = Bytes(10);
     memory.expect_at_least({whole});
-    EXPECT_EQ(memory.units_have_room(), room) << cap;
+    EXPECT_EQ(memory.next_unit_has_room(), room) << cap;
   }
 }
 

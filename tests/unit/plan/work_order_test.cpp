@@ -165,11 +165,11 @@ std::string passes(StepPlan& plan, int voting) {
   return text;
 }
 
-TEST(WorkOrder, OneMemberWithoutRoomTakesTheRestOfTheUnitsInTurnForAll) {
+TEST(WorkOrder, OneMemberWithoutRoomTakesTheNextUnitInTurnForAll) {
   const std::string side_by_side = "F0 F1 F2 B0 F3+ B1 F4+ B2 F5+ B3 B4 B5 ";
   for (const auto& [voting, expected] :
-       {std::pair(-1, side_by_side), std::pair(2, std::string("F0 F1 F2 B0 F3 B1 F4 B2 F5 B3 B4 B5 ")),
-        std::pair(3, std::string("F0 F1 F2 B0 F3+ B1 F4 B2 F5 B3 B4 B5 "))}) {
+       {std::pair(-1, side_by_side), std::pair(2, std::string("F0 F1 F2 B0 F3 B1 F4+ B2 F5+ B3 B4 B5 ")),
+        std::pair(3, std::string("F0 F1 F2 B0 F3+ B1 F4 B2 F5+ B3 B4 B5 "))}) {
     const auto chosen = make_policy("keep");
     StepPlan plan(fused_stage(true), *chosen);
     EXPECT_EQ(passes(plan, voting), expected) << "votes at micro-batch " << voting;
