@@ -129,6 +129,7 @@ std::size_t WindowPlanner::chain_of(const WindowHalf& half) {
 
 std::uint64_t WindowPlanner::kind_of(const std::vector<Segment>& segments) {
   std::vector<std::pair<Lane, double>> key;
+  key.reserve(segments.size());
   for (const Segment& s : segments) key.emplace_back(s.lane, s.seconds.value);
   return kinds_.try_emplace(std::move(key), kinds_.size()).first->second;
 }

@@ -58,8 +58,8 @@ void GradientReducer::exchange(const ReductionStep& s) {
     flight.received =
         static_cast<float*>(engine_.arena.allocate(Category::communication, reduction_buffer(group.elements)));
   ensure(flight.received != nullptr, "the gradient reduction's buffer does not fit");
-  std::vector<const float*> pieces;
-  for (int i = 0; i < ranks.size(); ++i) pieces.push_back(group.gradients + s.bucket.first + i * s.bucket.shard + s.at);
+  std::vector<const float*> pieces(static_cast<std::size_t>(ranks.size()));
+  for (int i = 0; i < ranks.size(); ++i) pieces[i] = group.gradients + s.bucket.first + i * s.bucket.shard + s.at;
   label(s);
   flight.event = timer_.reduction(device::exchange_pieces(engine_.network, ranks, pieces, s.elements, flight.received,
                                                           timer_.clock().compute_lane()));
@@ -147,8 +147,8 @@ void apply_optimizer(Engine& engine, LaneTimer& timer, const TrainingOptions& tr
     });
     const std::int64_t piece = reduction_piece(group.elements);
     for (std::int64_t at = 0; ranks.size() > 1 && at < bucket.shard; at += piece) {
-      std::vector<float*> pieces;
-      for (int i = 0; i < ranks.size(); ++i) pieces.push_back(group.values + bucket.first + i * bucket.shard + at);
+      std::vector<float*> pieces(static_cast<std::size_t>(ranks.size()));
+      for (int i = 0; i < ranks.size(); ++i) pieces[i] = group.values + bucket.first + i * bucket.shard + at;
       const std::int64_t n = std::min(piece, bucket.shard - at);
       gathers.push_back(timer.network(device::gather_pieces(engine.network, ranks, pieces, n, updated)));
     }

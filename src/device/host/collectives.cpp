@@ -100,7 +100,7 @@ constexpr int payload_tag(int tag) { return 2 * tag + 1; }
 }  // namespace
 
 Event all_to_all(Network& network, const Group& group, const RowExchange& x, Seconds ready) {
-  const auto rows = std::make_shared<const RowLayouts>(RowLayout(x.sent_rows), RowLayout(x.received_rows));
+  const auto rows = std::make_shared<const RowLayouts>(RowLayouts{RowLayout(x.sent_rows), RowLayout(x.received_rows)});
   ensure(rows->sent.total == x.sent.rows && rows->received.total == x.received.rows,
          "all-to-all: counts say {} rows out and {} in, the buffers hold {} and {}", rows->sent.total,
          rows->received.total, x.sent.rows, x.received.rows);
