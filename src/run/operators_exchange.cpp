@@ -35,7 +35,7 @@ void OperatorRunner::expect_same(const device::Group& members, const Call& call)
   const Instruction& i = call.instruction;
   const std::uint64_t mine =
       mix(static_cast<std::uint64_t>(i.op), static_cast<std::uint64_t>(i.pass), static_cast<std::uint64_t>(i.recompute),
-          static_cast<std::uint64_t>(i.slice + 1), static_cast<std::uint64_t>(call.micro_batch),
+          static_cast<std::uint64_t>(i.slice) + 1, static_cast<std::uint64_t>(call.micro_batch),
           static_cast<std::uint64_t>(call.block), static_cast<std::uint64_t>(reductions_));
   ensure(
       device::all_say(engine_.network, members, mine),
@@ -61,37 +61,37 @@ device::Event OperatorRunner::exchange(const Call& call, const device::RowExchan
 Seconds OperatorRunner::dispatch_forward(const Call& call) {
   device::Stream& stream = timer_.stream();
   const device::RowMap& m = map(call);
-  const auto [alone, reorders, sliced, weights] = way(call);
+  const Way w = way(call);
   const auto t = [&](Tensor name) { return tensor(call, name); };
   const auto arrived = message(call, [&] {
-    const Matrix<float> rows = t(alone ? Tensor::fc1_input : Tensor::sent_rows);
+    const Matrix<float> rows = t(w.alone ? Tensor::fc1_input : Tensor::sent_rows);
     const Seconds packed = timer_.compute(call.ready, [&] {
       ops::gather_rows(stream, t(Tensor::mlp_norm_output), m.token_of_sent.data(), rows);
-      if (weights)
+      if (w.weights)
         ops::gather_values(stream, t(Tensor::router_state), m.weight_of_sent.data(),
-                           t(alone ? Tensor::row_weight : Tensor::slot_weight));
+                           t(w.alone ? Tensor::row_weight : Tensor::slot_weight));
     });
-    if (alone) return nothing_sent(packed);
-    const Matrix<float> in = t(reorders ? Tensor::received_rows : Tensor::fc1_input);
-    const Tensor in_weight = reorders ? Tensor::received_weight : Tensor::row_weight;
+    if (w.alone) return nothing_sent(packed);
+    const Matrix<float> in = t(w.reorders ? Tensor::received_rows : Tensor::fc1_input);
+    const Tensor in_weight = w.reorders ? Tensor::received_weight : Tensor::row_weight;
     return exchange(call,
-                    {rows, m.sent_rows, in, m.received_rows, weights, weights ? t(Tensor::slot_weight).data : nullptr,
-                     weights ? t(in_weight).data : nullptr},
+                    {rows, m.sent_rows, in, m.received_rows, w.weights,
+                     w.weights ? t(Tensor::slot_weight).data : nullptr, w.weights ? t(in_weight).data : nullptr},
                     packed);
   });
   if (!arrived) return call.ready;
   Seconds end = *arrived;
-  if (reorders)
+  if (w.reorders)
     end = timer_.compute(end, [&] {
       ops::scatter_rows(stream, t(Tensor::received_rows), m.expert_order.data(), t(Tensor::fc1_input));
-      if (weights)
+      if (w.weights)
         ops::scatter_values(stream, t(Tensor::received_weight), m.expert_order.data(), t(Tensor::row_weight));
     });
-  if (weights) {
-    const Matrix<float> w = t(Tensor::row_weight);
-    if (!call.instruction.recompute) conservation_.weight += std::accumulate(w.data, w.data + w.size(), 0.0);
-    if (device::injected(Fault::wrong_router_weight) && w.size() > 1)
-      std::rotate(w.data, w.data + 1, w.data + w.size());
+  if (w.weights) {
+    const Matrix<float> all = t(Tensor::row_weight);
+    if (!call.instruction.recompute) conservation_.weight += std::accumulate(all.data, all.data + all.size(), 0.0);
+    if (device::injected(Fault::wrong_router_weight) && all.size() > 1)
+      std::rotate(all.data, all.data + 1, all.data + all.size());
   }
   if (device::injected(Fault::dropped_token) && m.rows() > 0)
     std::fill_n(t(Tensor::fc1_input).data, call.where.context.shape.hidden_size, 0.0f);
@@ -101,34 +101,34 @@ Seconds OperatorRunner::dispatch_forward(const Call& call) {
 Seconds OperatorRunner::dispatch_backward(const Call& call) {
   device::Stream& stream = timer_.stream();
   const device::RowMap& m = map(call);
-  const auto [alone, reorders, sliced, weights] = way(call);
+  const Way w = way(call);
   const auto t = [&](Tensor name) { return tensor(call, name); };
   const auto arrived = message(call, [&] {
-    if (alone) return nothing_sent(call.ready);
+    if (w.alone) return nothing_sent(call.ready);
     Seconds ready = call.ready;
-    if (reorders)
+    if (w.reorders)
       ready = timer_.compute(ready, [&] {
         ops::gather_rows(stream, t(Tensor::d_fc1_input), m.expert_order.data(), t(Tensor::received_rows));
-        if (weights)
+        if (w.weights)
           ops::gather_values(stream, t(Tensor::d_row_weight), m.expert_order.data(), t(Tensor::received_weight));
       });
-    const Tensor out_weight = reorders ? Tensor::received_weight : Tensor::d_row_weight;
+    const Tensor out_weight = w.reorders ? Tensor::received_weight : Tensor::d_row_weight;
     return exchange(call,
-                    {t(reorders ? Tensor::received_rows : Tensor::d_fc1_input), m.received_rows, t(Tensor::sent_rows),
-                     m.sent_rows, weights, weights ? t(out_weight).data : nullptr,
-                     weights ? t(Tensor::slot_weight).data : nullptr},
+                    {t(w.reorders ? Tensor::received_rows : Tensor::d_fc1_input), m.received_rows, t(Tensor::sent_rows),
+                     m.sent_rows, w.weights, w.weights ? t(out_weight).data : nullptr,
+                     w.weights ? t(Tensor::slot_weight).data : nullptr},
                     ready);
   });
   if (!arrived) return call.ready;
   return timer_.compute(*arrived, [&] {
-    const Matrix<float> rows = t(alone ? Tensor::d_fc1_input : Tensor::sent_rows);
-    if (sliced)
+    const Matrix<float> rows = t(w.alone ? Tensor::d_fc1_input : Tensor::sent_rows);
+    if (w.sliced)
       ops::scatter_rows(stream, rows, m.row_of_sent.data(), t(Tensor::d_sent_rows));
     else
       ops::sum_rows(stream, rows, m.position_matrix(), t(Tensor::d_mlp_norm_output),
                     !call.instruction.allocates(Tensor::d_mlp_norm_output));
-    if (weights)
-      ops::scatter_values(stream, t(alone ? Tensor::d_row_weight : Tensor::slot_weight), m.slot_of_sent.data(),
+    if (w.weights)
+      ops::scatter_values(stream, t(w.alone ? Tensor::d_row_weight : Tensor::slot_weight), m.slot_of_sent.data(),
                           t(Tensor::d_router_weight));
   });
 }
@@ -141,56 +141,57 @@ void OperatorRunner::sum_slices(const Call& call) {
 Seconds OperatorRunner::combine_forward(const Call& call) {
   device::Stream& stream = timer_.stream();
   const device::RowMap& m = map(call);
-  const auto [alone, reorders, sliced, weights] = way(call);
+  const Way w = way(call);
   const auto t = [&](Tensor name) { return tensor(call, name); };
-  const Tensor back = sliced ? Tensor::sent_rows : Tensor::returned_rows;
+  const Tensor back = w.sliced ? Tensor::sent_rows : Tensor::returned_rows;
   const auto arrived = message(call, [&] {
-    if (alone && sliced) return nothing_sent(call.ready);
-    if (alone)
+    if (w.alone && w.sliced) return nothing_sent(call.ready);
+    if (w.alone)
       return nothing_sent(
           timer_.compute(call.ready, [&] { ops::copy(stream, t(Tensor::expert_output), t(Tensor::returned_rows)); }));
     Seconds ready = call.ready;
-    if (reorders)
+    if (w.reorders)
       ready = timer_.compute(ready, [&] {
         ops::gather_rows(stream, t(Tensor::expert_output), m.expert_order.data(), t(Tensor::received_rows));
       });
     return exchange(call,
-                    {t(reorders ? Tensor::received_rows : Tensor::expert_output), m.received_rows, t(back),
+                    {t(w.reorders ? Tensor::received_rows : Tensor::expert_output), m.received_rows, t(back),
                      m.sent_rows},
                     ready);
   });
   if (!arrived) return call.ready;
-  if (!sliced) return *arrived;
+  if (!w.sliced) return *arrived;
   return timer_.compute(*arrived, [&] {
-    ops::scatter_rows(stream, t(alone ? Tensor::expert_output : back), m.row_of_sent.data(), t(Tensor::returned_rows));
+    ops::scatter_rows(stream, t(w.alone ? Tensor::expert_output : back), m.row_of_sent.data(),
+                      t(Tensor::returned_rows));
   });
 }
 
 Seconds OperatorRunner::combine_backward(const Call& call) {
   device::Stream& stream = timer_.stream();
   const device::RowMap& m = map(call);
-  const auto [alone, reorders, sliced, weights] = way(call);
+  const Way w = way(call);
   const auto t = [&](Tensor name) { return tensor(call, name); };
-  const Tensor out = sliced ? Tensor::sent_rows : Tensor::d_returned_rows;
+  const Tensor out = w.sliced ? Tensor::sent_rows : Tensor::d_returned_rows;
   const auto arrived = message(call, [&] {
-    if (alone && !sliced)
+    if (w.alone && !w.sliced)
       return nothing_sent(timer_.compute(call.ready, [&] {
         ops::copy(stream, t(Tensor::d_returned_rows), t(Tensor::d_expert_output));
       }));
     Seconds ready = call.ready;
-    if (sliced)
+    if (w.sliced)
       ready = timer_.compute(ready, [&] {
         ops::gather_rows(stream, t(Tensor::d_returned_rows), m.row_of_sent.data(),
-                         t(alone ? Tensor::d_expert_output : out));
+                         t(w.alone ? Tensor::d_expert_output : out));
       });
-    if (alone) return nothing_sent(ready);
+    if (w.alone) return nothing_sent(ready);
     return exchange(call,
-                    {t(out), m.sent_rows, t(reorders ? Tensor::received_rows : Tensor::d_expert_output),
+                    {t(out), m.sent_rows, t(w.reorders ? Tensor::received_rows : Tensor::d_expert_output),
                      m.received_rows},
                     ready);
   });
   if (!arrived) return call.ready;
-  if (!reorders) return *arrived;
+  if (!w.reorders) return *arrived;
   return timer_.compute(*arrived, [&] {
     ops::scatter_rows(stream, t(Tensor::received_rows), m.expert_order.data(), t(Tensor::d_expert_output));
   });
