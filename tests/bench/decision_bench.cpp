@@ -138,7 +138,8 @@ class Stopwatch {
 };
 
 /// Every decision of one rank in an iteration, before and after each gate, its group offering what it does. Timed are the
-/// decisions and the books' way from item to item; not the arrival of a gate table, which a run waits for in the network.
+/// decisions, this rank's offers and the books' way from item to item; not the arrival of a gate table, which a run waits
+/// for in the network.
 struct Decided {
   std::int64_t decisions = 0;
   double seconds = 0;
@@ -154,9 +155,10 @@ Decided decide_iteration(StepPlan& plan, WorkOrder& order, const Tables& tables,
     const int mb = step.item.micro_batch, b = step.item.block;
     decided.decisions += step.first && step.item.kind == Item::Kind::forward;
     if (!step.is_gate) continue;
+    const Offer mine = plan.offer(mb, b);
     watch.stop();
     table = tables[static_cast<std::size_t>(mb)][static_cast<std::size_t>(b)];
-    offers.assign(static_cast<std::size_t>(table.members), plan.offer(mb, b));
+    offers.assign(static_cast<std::size_t>(table.members), mine);
     watch.start();
     order.gate({table, offers, 0});
     ++decided.decisions;

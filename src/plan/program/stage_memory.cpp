@@ -159,46 +159,43 @@ class StageMemory::Wished {
   };
   Room pass(std::size_t i) {
     const Item& x = memory_.items_[i];
-    const Footprint& f = base(x);
+    if (x.kind != Kind::forward && x.kind != Kind::reload && x.kind != Kind::backward)
+      return {memory_.setup_.cap - level_, parts_};
+    const Block b = block_of(x);
+    const Bytes extra = b.extra();
     Bytes peak = level_, parts = parts_;
-    switch (x.kind) {
-      case Kind::forward:
-        peak += std::max(f.forward, wish(x).forward);
-        if (x.beside_next) {
-          const Item& y = memory_.items_[i + 1];
-          peak += backward(y) - base(y).held - base(y).reloaded - extra(y);
-        }
-        level_ += f.held;
-        parts_ += extra(x);
-        break;
-      case Kind::reload:  // all of it comes back
-        peak = level_ += f.reloaded + extra(x);
-        parts = parts_ -= extra(x);
-        break;
-      case Kind::backward:
-        level_ -= f.held + f.reloaded + extra(x);
-        peak = level_ + backward(x);
-        break;
-      default:
-        break;
+    if (x.kind == Kind::forward) {
+      peak += std::max(b.base.forward, b.wish.forward);
+      if (x.beside_next) {
+        const Block other = block_of(memory_.items_[i + 1]);
+        peak += other.backward() - other.base.held - other.base.reloaded - other.extra();
+      }
+      level_ += b.base.held;
+      parts_ += extra;
+    } else if (x.kind == Kind::reload) {  // all of it comes back
+      peak = level_ += b.base.reloaded + extra;
+      parts = parts_ -= extra;
+    } else {
+      level_ -= b.base.held + b.base.reloaded + extra;
+      peak = level_ + b.backward();
     }
     return {memory_.setup_.cap - peak, parts};
   }
   bool is_current(const Item& x) const { return x.micro_batch == current_.micro_batch && x.block == current_.block; }
 
  private:
-  bool decided(const Item& x) const {
-    return !is_current(x) && memory_.decided_[memory_.index(x.micro_batch, x.block)];
+  struct Block {
+    const Footprint &base, &wish;
+    Bytes extra() const { return std::max(Bytes(0), wish.held - base.held); }
+    Bytes backward() const { return std::max(base.backward, wish.backward); }
+  };
+  Block block_of(const Item& x) const {
+    const auto b = static_cast<std::size_t>(x.block);
+    if (is_current(x)) return {base_[b], mine_};
+    const std::size_t n = memory_.index(x.micro_batch, x.block);
+    if (!memory_.decided_[n]) return {base_[b], wish_[b]};
+    return {memory_.footprints_[n], memory_.footprints_[n]};
   }
-  const Footprint& base(const Item& x) const {
-    return decided(x) ? memory_.footprint_of(x) : base_[static_cast<std::size_t>(x.block)];
-  }
-  const Footprint& wish(const Item& x) const {
-    if (decided(x)) return memory_.footprint_of(x);
-    return is_current(x) ? mine_ : wish_[static_cast<std::size_t>(x.block)];
-  }
-  Bytes extra(const Item& x) const { return std::max(Bytes(0), wish(x).held - base(x).held); }
-  Bytes backward(const Item& x) const { return std::max(base(x).backward, wish(x).backward); }
 
   const StageMemory& memory_;
   const Item& current_;
