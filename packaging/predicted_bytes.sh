@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# predicted_bytes.sh [BUILD] [FOLDER] -- predicted against measured bytes of 21 layouts, as FOLDER/predicted_bytes.txt.
+# predicted_bytes.sh [BUILD] [FOLDER] -- predicted against measured bytes of 24 layouts, as FOLDER/predicted_bytes.txt.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=${1:-build/release} folder=${2:-results/campaigns}
