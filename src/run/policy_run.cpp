@@ -68,6 +68,13 @@ std::shared_ptr<const DecisionTable> shared_replay(const Case& c, const Session&
   return std::make_shared<DecisionTable>(read_decisions(text, file, replay_scope(c), session.rank()));
 }
 
+/// With one chunk units in turn are not plain 1F1B, for the warm-up stays longer; where expert groups do not span whole
+/// tensor-parallel groups, these could choose differently.
+static bool may_take_units_in_turn(const Case& c) {
+  return c.schedule == "dual_batch" && c.fuse == Fusing::automatic && chunks_of_stages(c) > 1 &&
+         c.grid.expert_parallel % c.grid.tensor_parallel == 0;
+}
+
 StepPlan::Setup step_setup(const Case& c, const Schedule& schedule, int stage, double load) {
   const auto blocks = stage_blocks(stage_setup(c), stage);
   return {blocks,
@@ -76,8 +83,7 @@ StepPlan::Setup step_setup(const Case& c, const Schedule& schedule, int stage, d
           {c.memory.alignment, c.memory.cap, c.memory.host_cap, c.machine.shared_memory},
           c.machine,
           load,
-          c.schedule == "dual_batch" && c.fuse == Fusing::automatic &&
-              c.grid.expert_parallel % c.grid.tensor_parallel == 0};
+          may_take_units_in_turn(c)};
 }
 
 Bytes least_cap(const Case& c, const StepPlan& plan) {
