@@ -61,8 +61,9 @@ void GradientReducer::exchange(const ReductionStep& s) {
   std::vector<const float*> pieces(static_cast<std::size_t>(ranks.size()));
   for (int i = 0; i < ranks.size(); ++i) pieces[i] = group.gradients + s.bucket.first + i * s.bucket.shard + s.at;
   label(s);
-  flight.event = timer_.reduction(device::exchange_pieces(engine_.network, ranks, pieces, s.elements, flight.received,
-                                                          timer_.clock().compute_lane()));
+  flight.event = timer_.network(device::exchange_pieces(engine_.network, ranks, pieces, s.elements, flight.received,
+                                                        timer_.clock().compute_lane()),
+                                LaneTimer::Message::reduction);
 }
 
 void GradientReducer::sum(const ReductionStep& s) {

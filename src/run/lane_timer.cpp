@@ -22,14 +22,18 @@ void LaneTimer::Transfers::settle() {
   sort_by_start(ran);
 }
 
-device::Event LaneTimer::network(device::Event event) {
+Seconds LaneTimer::Transfers::busy() const { return union_length(ran); }
+
+device::Event LaneTimer::network(device::Event event, Message kind) {
   if (recorder_ != nullptr) {
     recorder_->sample(issue());
     recorder_->issued(TimelineLane::network, event);
   }
-  messages_.note(event, clock_.is_virtual());
+  of(kind).note(event, clock_.is_virtual());
   return event;
 }
+
+void LaneTimer::network(device::Interval ran, Message kind) { of(kind).ran.push_back(ran); }
 
 void LaneTimer::copying(device::CopyLane lane, const device::Event& event) {
   if (recorder_ != nullptr)
@@ -41,26 +45,29 @@ void LaneTimer::begin_iteration() {
   totals_ = {};
   exposed_copies_ = Seconds(0);
   computing_.clear();
-  for (Transfers* list : {&exchanges_, &reductions_, &messages_, &copies_[0], &copies_[1]}) list->ran.clear();
+  for (Transfers& list : messages_) list.ran.clear();
+  for (Transfers& list : copies_) list.ran.clear();
 }
 
 void LaneTimer::end_iteration() {
-  for (Transfers* list : {&exchanges_, &reductions_, &messages_, &copies_[0], &copies_[1]}) list->settle();
-  Seconds copied;
-  for (const Transfers& lane : copies_) copied += union_length(lane.ran);
+  for (Transfers& list : messages_) list.settle();
+  for (Transfers& list : copies_) list.settle();
+  const Seconds copied = copies_[0].busy() + copies_[1].busy();
   totals_.hidden_mitigation_seconds = std::max(Seconds(0), copied - exposed_copies_);
-  totals_.all_to_all_seconds = union_length(exchanges_.ran);
-  totals_.hidden_all_to_all_seconds = common_length(computing_, exchanges_.ran);
-  totals_.gradient_reduction_seconds = union_length(reductions_.ran);
-  totals_.hidden_gradient_reduction_seconds =
-      std::min(common_length(computing_, reductions_.ran), totals_.gradient_reduction_seconds);
+  const Transfers &exchanges = of(Message::exchange), &reductions = of(Message::reduction);
+  totals_.all_to_all_seconds = exchanges.busy();
+  totals_.hidden_all_to_all_seconds = std::min(common_length(computing_, exchanges.ran), exchanges.busy());
+  totals_.gradient_reduction_seconds = reductions.busy();
+  totals_.hidden_gradient_reduction_seconds = std::min(common_length(computing_, reductions.ran), reductions.busy());
   count_overlap();
 }
 
 void LaneTimer::count_overlap() {
-  std::vector<device::Interval> all;
+  std::vector<device::Interval> network, all;
+  for (const Transfers& list : messages_) network.insert(network.end(), list.ran.begin(), list.ran.end());
+  sort_by_start(network);
   Seconds sum, longest;
-  for (const auto* lane : {&computing_, &messages_.ran, &copies_[0].ran, &copies_[1].ran}) {
+  for (const auto* lane : {&computing_, &network, &copies_[0].ran, &copies_[1].ran}) {
     const Seconds busy = union_length(*lane);
     sum += busy;
     longest = std::max(longest, busy);

@@ -14,6 +14,8 @@ class LaneTimer {
  public:
   /// What the compute lane was waiting for when it stands idle.
   enum class Waits : unsigned char { collective, pipeline };
+  /// Messages whose seconds are reported: dispatch and combine, pieces of the gradient reduction.
+  enum class Message : unsigned char { exchange, reduction, other };
 
  private:
   /// Whose work is issued, and whom idle time before it is counted to.
@@ -74,9 +76,9 @@ class LaneTimer {
     return interval.end;
   }
   /// Notes any operation issued to the network lane; returns it.
-  device::Event network(device::Event event);
+  device::Event network(device::Event event, Message kind = Message::other);
   /// The same where the time alone is known (projections).
-  void network(device::Interval ran) { messages_.ran.push_back(ran); }
+  void network(device::Interval ran, Message kind = Message::other);
   /// The compute lane needs what a collective brings: returns when that is there, on the wall clock having waited.
   Seconds arrive(const device::Event& collective) {
     waits_for(Waits::collective);
@@ -97,25 +99,7 @@ class LaneTimer {
   void draining() {
     if (recorder_ != nullptr) recorder_->drain(clock_.now());
   }
-  /// Notes a dispatch or combine issued to the network lane; returns it.
-  device::Event all_to_all(device::Event event) {
-    exchanges_.note(event, clock_.is_virtual());
-    return network(std::move(event));
-  }
-  void all_to_all(device::Interval ran) {
-    exchanges_.ran.push_back(ran);
-    network(ran);
-  }
-  /// Notes a piece of the gradient reduction issued to the network lane; returns it.
-  device::Event reduction(device::Event event) {
-    reductions_.note(event, clock_.is_virtual());
-    return network(std::move(event));
-  }
-  void reduction(device::Interval ran) {
-    reductions_.ran.push_back(ran);
-    network(ran);
-  }
-  /// Notes any other message the compute lane may have to wait for. Waiting for it is mitigation where the message is
+  /// Notes a message the compute lane may have to wait for. Waiting for it is mitigation where the message is
   /// one's, whatever computes next.
   void waits_for(Waits what) {
     attribution_.waits = what;
@@ -175,7 +159,9 @@ class LaneTimer {
 
     void note(const device::Event& event, bool known);
     void settle();
+    Seconds busy() const;
   };
+  Transfers& of(Message kind) { return messages_[static_cast<std::size_t>(kind)]; }
 
   device::Clock& clock_;
   device::Stream& stream_;
@@ -184,7 +170,7 @@ class LaneTimer {
   Attribution attribution_;
   Seconds exposed_copies_;
   std::vector<device::Interval> computing_;
-  Transfers exchanges_, reductions_, messages_;  ///< messages_: exchanges, reductions and all others
+  std::array<Transfers, 3> messages_;  ///< [Message]
   std::array<Transfers, device::copy_lane_count> copies_;
 };
 

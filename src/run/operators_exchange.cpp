@@ -55,7 +55,7 @@ device::Event OperatorRunner::exchange(const Call& call, const device::RowExchan
     RankIteration& totals = timer_.totals();
     (inside ? totals.intra_node_bytes : totals.cross_node_bytes) += Bytes(x.sent_rows[i] * row_bytes);
   }
-  return timer_.all_to_all(device::all_to_all(engine_.network, group, x, ready));
+  return timer_.network(device::all_to_all(engine_.network, group, x, ready), LaneTimer::Message::exchange);
 }
 
 Seconds OperatorRunner::dispatch_forward(const Call& call) {

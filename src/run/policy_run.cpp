@@ -28,6 +28,13 @@ std::string memory_arithmetic(const ByteLedger& peak) {
       mebibytes(peak.peak(Category::optimizer)));
 }
 
+/// With one chunk units in turn are not plain 1F1B, for the warm-up stays longer; where expert groups do not span whole
+/// tensor-parallel groups, these could choose differently.
+bool may_take_units_in_turn(const Case& c) {
+  return c.schedule == "dual_batch" && c.fuse == Fusing::automatic && chunks_of_stages(c) > 1 &&
+         c.grid.expert_parallel % c.grid.tensor_parallel == 0;
+}
+
 }  // namespace
 
 StageSetup stage_setup(const Case& c) {
@@ -66,13 +73,6 @@ std::shared_ptr<const DecisionTable> shared_replay(const Case& c, const Session&
   const std::string& file = c.provisioning.options.replay_file;
   const std::string text = session.broadcast(session.rank() == 0 ? read_text(file) : "");
   return std::make_shared<DecisionTable>(read_decisions(text, file, replay_scope(c), session.rank()));
-}
-
-/// With one chunk units in turn are not plain 1F1B, for the warm-up stays longer; where expert groups do not span whole
-/// tensor-parallel groups, these could choose differently.
-static bool may_take_units_in_turn(const Case& c) {
-  return c.schedule == "dual_batch" && c.fuse == Fusing::automatic && chunks_of_stages(c) > 1 &&
-         c.grid.expert_parallel % c.grid.tensor_parallel == 0;
 }
 
 StepPlan::Setup step_setup(const Case& c, const Schedule& schedule, int stage, double load) {

@@ -96,17 +96,14 @@ bool ProjectedRank::move(const Item& item, const Instruction& i) {
 }
 
 Meeting ProjectedRank::meeting(const ReductionStep& s) const {
-  using Kind = Meeting::Kind;
-  constexpr Kind kinds[] = {Kind::dense_gradients, Kind::expert_gradients, Kind::plane_gradients};
   const std::int64_t sharers = plan.elements()[static_cast<std::size_t>(s.group)].shards;
-  return {kinds[static_cast<std::size_t>(s.group)], clock.network_start(clock.compute_lane()),
-          Bytes(sharers * s.elements * 4)};
+  return {gradient_kind(s.group), clock.network_start(clock.compute_lane()), Bytes(sharers * s.elements * 4)};
 }
 
 void ProjectedRank::carried_out(const ReductionStep& s) {
   const auto group = static_cast<std::size_t>(s.group);
   if (s.kind == ReductionStep::Kind::exchange) {
-    timer.reduction(interval);
+    timer.network(interval, LaneTimer::Message::reduction);
     gradients_arrive[group] = interval.end;
     return;
   }

@@ -21,12 +21,6 @@ Around around(const Instruction& i, const BlockContext& c) {
   return forward ? Around{reorders, sliced} : Around{sliced, reorders};
 }
 
-Meeting::Kind gradient_kind(std::size_t group) {
-  using Kind = Meeting::Kind;
-  constexpr Kind kinds[] = {Kind::dense_gradients, Kind::expert_gradients, Kind::plane_gradients};
-  return kinds[group];
-}
-
 }  // namespace
 
 Projection::Projection(Setup setup, const PolicyOf& policy_of)
@@ -130,7 +124,7 @@ RankProcess Projection::process(Rank& r, std::int64_t iteration) {
       if (step.part != Part::end) {
         if (a.before) end = r.compute(end, {work.flops, work.bytes});
         co_yield Meeting{Kind::expert_exchange, r.clock.network_start(end), work.received};
-        r.timer.all_to_all(r.interval);
+        r.timer.network(r.interval, LaneTimer::Message::exchange);
         arrival = r.interval.end;
         if (step.part == Part::begin) continue;
       }
@@ -170,7 +164,7 @@ RankProcess Projection::process(Rank& r, std::int64_t iteration) {
       const Seconds updated = r.compute(Seconds(0), {{}, Bytes(7 * 4 * bucket.shard)});
       for (std::int64_t at = 0; group.shards > 1 && at < bucket.shard; at += piece) {
         const std::int64_t bytes = group.shards * std::min(piece, bucket.shard - at) * 4;
-        co_yield Meeting{gradient_kind(g), r.clock.network_start(updated), Bytes(bytes)};
+        co_yield Meeting{gradient_kind(static_cast<ParameterGroup>(g)), r.clock.network_start(updated), Bytes(bytes)};
         r.await_collective();
       }
     }

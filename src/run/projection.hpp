@@ -41,6 +41,13 @@ struct Meeting {
   int tag = 0;
 };
 
+/// Where the ranks that share a group's parameters meet.
+constexpr Meeting::Kind gradient_kind(ParameterGroup group) {
+  return group == ParameterGroup::dense    ? Meeting::Kind::dense_gradients
+         : group == ParameterGroup::expert ? Meeting::Kind::expert_gradients
+                                           : Meeting::Kind::plane_gradients;
+}
+
 /// A rank's iteration, suspended wherever it needs others.
 class RankProcess {
  public:

@@ -5,15 +5,6 @@
 namespace spillway::test {
 namespace {
 
-struct Variant {
-  const char* name;
-  Layout layout;
-  std::vector<std::string> settings;
-};
-
-void PrintTo(const Variant& variant, std::ostream* out) { *out << variant.name; }
-std::string name_of(const testing::TestParamInfo<Variant>& info) { return info.param.name; }
-
 /// Six iterations whose burst does not fit: a cap that calm iterations of `policy` just keep, at balanced load and a
 /// fallback that fits always.
 Case case_with_spikes(const Variant& variant, const std::string& policy) {

@@ -5,14 +5,6 @@
 namespace spillway::test {
 namespace {
 
-struct Variant {
-  const char* name;
-  Layout layout;
-  std::vector<std::string> settings;
-};
-
-void PrintTo(const Variant& variant, std::ostream* out) { *out << variant.name; }
-
 const std::vector<std::string> even = {"routing.preset=balanced", "routing.reference_ranks=1",
                                        "routing.reference_stages=1"};
 const std::vector<std::string> short_run = {"training.iterations=2"};
@@ -41,8 +33,6 @@ TEST_P(PredictedMemory, IsTheArenasToTheByteOnEveryRankUnderEveryPolicy) {
     EXPECT_EQ(checksums(run), first);
   }
 }
-
-std::string name_of(const testing::TestParamInfo<Variant>& info) { return info.param.name; }
 
 INSTANTIATE_TEST_SUITE_P(
     Ranks1, PredictedMemory,

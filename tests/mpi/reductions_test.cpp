@@ -7,14 +7,6 @@
 namespace spillway::test {
 namespace {
 
-struct Variant {
-  const char* name;
-  Layout layout;
-  std::vector<std::string> settings;
-};
-void PrintTo(const Variant& variant, std::ostream* out) { *out << variant.name; }
-std::string name_of(const testing::TestParamInfo<Variant>& info) { return info.param.name; }
-
 class Reductions : public testing::TestWithParam<Variant> {
  protected:
   /// Blocks whose computation hides something on the machine of the tests.

@@ -23,6 +23,10 @@ std::vector<std::string> settings_of(Layout layout, int sequences, int micro_bat
           fmt::format("training.micro_batches={}", sequences / (layout.data * micro_batch_size))};
 }
 
+void PrintTo(const Variant& variant, std::ostream* out) { *out << variant.name; }
+
+std::string name_of(const testing::TestParamInfo<Variant>& info) { return info.param.name; }
+
 std::vector<std::string> joined(std::vector<std::string> a, const std::vector<std::string>& b) {
   a.insert(a.end(), b.begin(), b.end());
   return a;

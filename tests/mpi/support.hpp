@@ -27,6 +27,16 @@ std::vector<std::string> settings_of(Layout layout, int sequences, int micro_bat
 
 std::vector<std::string> joined(std::vector<std::string> a, const std::vector<std::string>& b);
 
+/// A parameter of tests: a layout with settings of its own.
+struct Variant {
+  const char* name;
+  Layout layout;
+  std::vector<std::string> settings;
+};
+void PrintTo(const Variant& variant, std::ostream* out);
+/// For INSTANTIATE_TEST_SUITE_P.
+std::string name_of(const testing::TestParamInfo<Variant>& info);
+
 /// A checked case with everything its policies share. Collective over the world, whose size must be the case's.
 class Trial {
  public:

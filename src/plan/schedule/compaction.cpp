@@ -71,7 +71,7 @@ IssueOrder expand(const Compaction& compaction, std::span<const ChainId> order) 
   for (const ChainId chain : order) {
     const auto c = static_cast<std::size_t>(chain);
     if (next[c] == compaction.operators[c].size())
-      ensure(false, "{}: more segments of a chain than it has", to_text(order));
+      throw InternalError(fmt::format("{}: more segments of a chain than it has", to_text(order)));
     const OperatorRange& r = compaction.operators[c][next[c]++];
     operators.insert(operators.end(), static_cast<std::size_t>(r.end - r.begin), chain);
   }

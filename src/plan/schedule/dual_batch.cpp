@@ -83,8 +83,8 @@ IssuedWork issue(const DualBatch& batch, std::span<const ChainId> order) {
   IssuedWork work;
   for (const ChainId c : order) {
     if (!issue.can_issue(c))
-      ensure(false, "{}: the chain at position {} has no segment that may be issued", to_text(order),
-             work.items.size());
+      throw InternalError(fmt::format("{}: the chain at position {} has no segment that may be issued", to_text(order),
+                                      work.items.size()));
     work.items.push_back(issue.next(c));
   }
   work.makespan = issue.makespan();

@@ -48,7 +48,9 @@ std::vector<std::int64_t> rows_received(const GateTable& t) {
   for (; source + together <= t.members; source += together)
     add<together>(t.rows.data() + source * t.experts, received, signs);
   for (; source < t.members; ++source) add<1>(t.rows.data() + source * t.experts, received, signs);
-  if (signs < 0) ensure(false, "gate table: {} rows from a member to an expert", *std::ranges::min_element(t.rows));
+  if (signs < 0)
+    throw InternalError(
+        fmt::format("gate table: {} rows from a member to an expert", *std::ranges::min_element(t.rows)));
   return received;
 }
 
