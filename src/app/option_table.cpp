@@ -130,6 +130,12 @@ void add_parallel(Rows rows) {
            &Case::schedule);
   rows.add("fuse", {"", "units of dual_batch run side by side: auto (where members have the memory), always or never"},
            &Case::fuse);
+  rows.add("network_thread",
+           {"",
+            "a thread drives messages on (wall clock): auto (where ranks have a core to spare), always or never",
+            {},
+            false},
+           &Case::network_thread);
   rows.add("check_order",
            {"",
             "compare before every message what the ranks of its group are about to issue; the verification always does",

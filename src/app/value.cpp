@@ -175,7 +175,7 @@ void read(const Value& value, Limits, ClockKind& field) { read_word(value, field
 void read(const Value& value, Limits, Inventory& field) { read_word(value, field); }
 void read(const Value& value, Limits, GreedyChoice& field) { read_word(value, field); }
 void read(const Value& value, Limits, BudgetShare& field) { read_word(value, field); }
-void read(const Value& value, Limits, Fusing& field) { read_word(value, field); }
+void read(const Value& value, Limits, Choice& field) { read_word(value, field); }
 
 const std::vector<std::string>& words(ClockKind) {
   static const std::vector<std::string> list{"wall", "virtual"};
@@ -192,7 +192,7 @@ const std::vector<std::string>& words(BudgetShare) {
   return list;
 }
 
-const std::vector<std::string>& words(Fusing) {
+const std::vector<std::string>& words(Choice) {
   static const std::vector<std::string> list{"auto", "always", "never"};
   return list;
 }

@@ -59,14 +59,14 @@ void read(const Value& value, Limits limits, std::vector<double>& field);
 void read(const Value& value, Limits limits, ClockKind& field);
 void read(const Value& value, Limits limits, GreedyChoice& field);
 void read(const Value& value, Limits limits, BudgetShare& field);
-void read(const Value& value, Limits limits, Fusing& field);
+void read(const Value& value, Limits limits, Choice& field);
 void read(const Value& value, Limits limits, Inventory& field);
 
 /// Words of the enumerations, in the order of their enumerators.
 const std::vector<std::string>& words(ClockKind);
 const std::vector<std::string>& words(GreedyChoice);
 const std::vector<std::string>& words(BudgetShare);
-const std::vector<std::string>& words(Fusing);
+const std::vector<std::string>& words(Choice);
 const std::vector<std::string>& words(Inventory);
 
 }  // namespace spillway::app

@@ -66,8 +66,8 @@ struct PipelineMessage {
   std::shared_ptr<void> memory = nullptr;  ///< kept until the message has left
 };
 
-/// Point-to-point over `group`. Returns at once. Once the event is done (network.done(event)), the matrix may be used
-/// again; event.ran() is the time on the sender's network lane.
+/// Point-to-point over `group`. Returns at once. Once the event is done, the matrix may be used again; event.ran() is the
+/// time on the sender's network lane.
 Event send(Network& network, const Group& group, const PipelineMessage& message, Seconds ready);
 
 /// A message that is on its way to this rank.

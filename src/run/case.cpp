@@ -211,7 +211,7 @@ Schedule pipeline_schedule(const Case& c) {
   Schedule schedule =
       find_schedule(c.schedule)
           .make({c.grid.pipeline_parallel, static_cast<int>(c.training.micro_batches), chunks_of_stages(c)});
-  if (c.schedule == "dual_batch" && c.fuse == Fusing::never) schedule = in_turn(std::move(schedule));
+  if (c.schedule == "dual_batch" && c.fuse == Choice::never) schedule = in_turn(std::move(schedule));
   const std::string stuck = find_deadlock(schedule);
   ensure(stuck.empty(), "the pipeline schedule {} would deadlock: {}", c.schedule, stuck);
   return schedule;

@@ -5,11 +5,12 @@
 #include <string>
 #include <vector>
 
+#include "base/choice.hpp"
 #include "base/units.hpp"
 #include "grid/grid.hpp"
 #include "plan/cost/machine_profile.hpp"
 #include "plan/policy/options.hpp"
-#include "plan/schedule/fused_units.hpp"
+#include "plan/schedule/schedule.hpp"
 #include "workload/routing/routing_source.hpp"
 #include "workload/shape/model_shape.hpp"
 
@@ -63,9 +64,13 @@ struct Case {
   /// The same by layers (Megatron-LM: num_layers_per_virtual_pipeline_stage): consecutive layers of one chunk, which must
   /// divide the layers of a stage. 0: virtual_stages decides.
   std::int64_t layers_per_virtual_stage = 0;
-  std::string schedule = "1f1b";    ///< order of work on the pipeline's stages, by name (plan/schedule/schedule_table)
-  Fusing fuse = Fusing::automatic;  ///< of the units of a dual_batch schedule
-  bool check_order = false;         ///< compare, before every message, what the ranks of its group are about to issue
+  std::string schedule = "1f1b";  ///< order of work on the pipeline's stages, by name (plan/schedule/schedule_table)
+  /// Are the halves of a dual_batch schedule's units issued side by side? automatic: where every member of the expert group
+  /// has room for both at the load expected. never: in turn, backward first.
+  Choice fuse = Choice::automatic;
+  /// Does a thread of every rank drive its messages on (wall clock)? automatic: where ranks have a core to spare.
+  Choice network_thread = Choice::automatic;
+  bool check_order = false;  ///< compare, before every message, what the ranks of its group are about to issue
   /// Reduce the gradients of a block once its last backward pass is done, beside the rest of cool-down, instead of all of
   /// them after it.
   bool overlap_gradients = false;

@@ -20,12 +20,13 @@ inline device::ArenaOptions host_tier(const Case& c, device::ArenaOptions device
 
 struct Engine {
   /// Collective over the world.
-  Engine(const Case& c, std::span<const StageBlock> blocks, device::ArenaOptions memory, device::Clock& clock)
+  Engine(const Case& c, std::span<const StageBlock> blocks, device::ArenaOptions memory, device::Clock& clock,
+         bool network_thread = false)
       : grid(c.grid),
         communicators(grid),
         arena(memory),
         host_arena(host_tier(c, memory)),
-        network(clock),
+        network(clock, network_thread),
         copies(clock),
         parameters(arena, blocks, grid, rank_elements(blocks, grid, c.overlap_gradients)),
         activations({arena, c.machine.shared_memory ? arena : host_arena, copies, clock},

@@ -44,7 +44,7 @@ IterationOutcome Executor::run(std::int64_t iteration, std::int64_t step) {
   for (decide([&] { order_.begin_iteration(iteration); }); !order_.finished(); decide([&] { order_.advance(); }))
     carry_out(order_.current());
   if (!draining_ && !gradients_.buffers_fit()) lose("gradient_reduction");
-  for (const device::Event& message : sent_) engine_.network.wait(message);
+  for (const device::Event& message : sent_) message.wait();
   sent_.clear();
   gradients_.settle();
 
@@ -269,7 +269,7 @@ void Executor::send(const device::Group& group, const MessageEnd& to, device::Te
   timer_.sent(event, number);
   sent_.push_back(event);
   if (draining_) return;
-  engine_.activations.release_when(key, [&network = engine_.network, event] { return network.done(event); });
+  engine_.activations.release_when(key, [event] { return event.done(); });
   books_.remove(key.tensor, context, {});
 }
 

@@ -107,6 +107,7 @@ nlohmann::ordered_json environment(const Session& session, const Case& c, const 
   e["compiler"] = __VERSION__;
   e["row_tile"] = device::row_tile;
   e["threads_per_rank"] = session.threads();
+  e["network_thread"] = has_network_thread(c, session);
   e["ranks_on_first_node"] = session.facts().ranks_on_this_node;
   e["cores_on_first_node"] = session.facts().cores_on_this_node;
   nlohmann::ordered_json warnings = nlohmann::ordered_json::array();

@@ -77,6 +77,7 @@ void OperatorRunner::cast(int micro_batch, int block, const Instruction& instruc
 
 void OperatorRunner::run(int micro_batch, int block, const Instruction& instruction, const ExpertRows& rows,
                          Part part) {
+  engine_.network.look();
   const OperatorRow& of_table = row(block, instruction);
   const Pass& pass = instruction.pass == PassKind::forward ? of_table.forward : of_table.backward;
   Call call{micro_batch, block, blocks_[block], instruction, Seconds(0), part};

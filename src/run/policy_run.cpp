@@ -31,11 +31,16 @@ std::string memory_arithmetic(const ByteLedger& peak) {
 /// With one chunk units in turn are not plain 1F1B, for the warm-up stays longer; where expert groups do not span whole
 /// tensor-parallel groups, these could choose differently.
 bool may_take_units_in_turn(const Case& c) {
-  return c.schedule == "dual_batch" && c.fuse == Fusing::automatic && chunks_of_stages(c) > 1 &&
+  return c.schedule == "dual_batch" && c.fuse == Choice::automatic && chunks_of_stages(c) > 1 &&
          c.grid.expert_parallel % c.grid.tensor_parallel == 0;
 }
 
 }  // namespace
+
+bool has_network_thread(const Case& c, const Session& session) {
+  return c.clock == ClockKind::wall &&
+         (c.network_thread == Choice::always || (c.network_thread == Choice::automatic && session.spare_cores()));
+}
 
 StageSetup stage_setup(const Case& c) {
   return {c.model,
@@ -197,7 +202,8 @@ void PolicyRunner::build(bool conservative) {
   memory.cap = policy.obeys_cap() ? context_.run_case.memory.cap : no_cap;
   memory.alignment = context_.run_case.memory.alignment;
   memory.poison_freed |= context_.rehearsal;
-  engine_ = std::make_unique<Engine>(context_.run_case, blocks_, memory, clock_);
+  engine_ = std::make_unique<Engine>(context_.run_case, blocks_, memory, clock_,
+                                     has_network_thread(context_.run_case, context_.session));
   StepPlan::Setup setup =
       step_setup(context_.run_case, context_.schedule, stage, context_.run_case.provisioning.margin);
   setup.limits.cap = memory.cap;

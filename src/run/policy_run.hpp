@@ -45,6 +45,9 @@ class MachineTime final : public device::TimeModel {
 RunContext make_context(const Case& c, const Session& session, const RoutingSource& routing,
                         const device::TimeModel* time);
 
+/// Does a thread of this rank drive its messages on?
+bool has_network_thread(const Case& c, const Session& session);
+
 /// This rank's decisions of replay.file. Collective; throws InputError on all ranks.
 std::shared_ptr<const DecisionTable> shared_replay(const Case& c, const Session& session);
 

@@ -36,12 +36,12 @@ void check_launcher() {
                     tasks));
 }
 
-/// Messages of the wall clock are made by a thread of their own.
+/// On the wall clock a thread of the network drives messages on (device/network.hpp).
 void check_threads(int provided) {
   if (provided < MPI_THREAD_SERIALIZED)
     throw EnvironmentError(fmt::format(
-        "MPI gives thread level {} where MPI_THREAD_SERIALIZED = {} is needed, so that one thread of a rank may "
-        "send while another computes; use an MPI library built with threads",
+        "MPI gives thread level {} where MPI_THREAD_SERIALIZED = {} is needed, so that a second thread of a rank may "
+        "drive messages on while the first computes; use an MPI library built with threads",
         provided, MPI_THREAD_SERIALIZED));
 }
 

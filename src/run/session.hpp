@@ -22,6 +22,8 @@ class Session {
   int world() const { return facts_.world; }
   const LaunchFacts& facts() const { return facts_; }
   int threads() const { return threads_; }
+  /// Has every rank of this node a core beside those of its threads?
+  bool spare_cores() const { return facts_.cores_on_this_node >= facts_.ranks_on_this_node * (threads_ + 1); }
   /// Node of every world rank, numbered in the order of their first ranks.
   const std::vector<int>& node_of_rank() const { return node_of_rank_; }
   /// Rank 0's text reaches every rank. Collective.

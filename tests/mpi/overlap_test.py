@@ -9,7 +9,7 @@ from program import ProgramTest
 import validate_timeline
 
 PAIR = ["clock=wall", "allow_oversubscribed=true", "parallel.pipeline_parallel=1", "routing.preset=balanced",
-        "training.iterations=1"]
+        "training.iterations=1", "parallel.network_thread=always"]
 COPIES = ["training.sequence_length=2048", "model.hidden_size=512", "training.micro_batches=2", "memory.cap=80 MiB",
           "unified.worst_load=1"]
 COMPUTE, NETWORK, OUT, BACK = 1, 2, 3, 4
@@ -19,6 +19,7 @@ class Overlap(ProgramTest):
     def record(self, policy, *settings):
         """Runs one policy; returns what the report says of it, and per rank and lane the spans (begin, end, name)."""
         file = self.scratch / "timeline.json"
+        file.unlink(missing_ok=True)
         outcome = self.start(*PAIR, f'provisioning.policies=["{policy}"]', *settings, ranks=2, limit=600,
                              arguments=["--timeline", file])
         self.assertEqual(outcome.code, 0, outcome.out + outcome.err)
@@ -45,11 +46,14 @@ class Overlap(ProgramTest):
         self.assertLessEqual(summary["overlap_efficiency"], 1)
 
     def test_rows_travel_beside_computation_in_fused_units(self):
-        summary, lanes = self.record("full", "parallel.schedule=dual_batch", "training.sequence_length=512")
-        for rank in (0, 1):
-            travelled, common = self.beside_computation(lanes, rank, NETWORK, ("dispatch", "combine"))
-            self.assertGreater(common, 0, f"rank {rank} exchanges rows for {travelled} us and computes in none of them")
-        self.assertGreater(summary["hidden_fraction"]["all_to_all"], 0)
+        for thread in ("always", "never"):
+            summary, lanes = self.record("full", "parallel.schedule=dual_batch", "training.sequence_length=512",
+                                         f"parallel.network_thread={thread}")
+            for rank in (0, 1):
+                travelled, common = self.beside_computation(lanes, rank, NETWORK, ("dispatch", "combine"))
+                self.assertGreater(common, 0, f"network thread {thread}: rank {rank} exchanges rows for {travelled} us and "
+                                              "computes in none of them")
+            self.assertGreater(summary["hidden_fraction"]["all_to_all"], 0)
 
     def test_plain_order_hides_no_exchange(self):
         summary, _ = self.record("full")

@@ -52,7 +52,7 @@ struct Collective {
       double start;
       std::int64_t received;
     } mine{clock.network_start(ready).value, received.value};
-    network.lane().issue({Network::Lane::Busy::until_done, std::move(messages)});
+    network.lane().issue({Network::Lane::Busy::until_done, std::move(messages)}).wait();
     std::vector<Entry> all(group.size());
     MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE, group.comm());
     std::vector<Bytes> bytes;
@@ -208,7 +208,7 @@ Event send(Network& network, const Group& group, const PipelineMessage& m, Secon
     ran = clock.network_end(start, start + cost.occupied);
     header->arrival = (ran.end + cost.latency).value;
   }
-  return network.lane().issue_send(
+  return network.lane().issue(
       {Network::Lane::Busy::to_start,
        [m, header, row = RowType::of(m.matrix.cols), count = to_count(m.matrix.rows), comm = group.comm()] {
          std::vector<MPI_Request> requests(2);
@@ -230,6 +230,7 @@ Arrival receive(Network& network, const Group& group, int from, int tag, Matrix<
          return requests;
        }});
   if (!network.clock().is_virtual()) return {event, header};
+  event.wait();
   const Seconds arrival(header->arrival);
   return {Event::at({arrival, arrival}), header};
 }

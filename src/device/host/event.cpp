@@ -10,10 +10,14 @@ Event Event::at(Interval ran) {
   return Event(std::move(state));
 }
 
-bool Event::done() const { return state_ == nullptr || state_->done.load(std::memory_order_acquire); }
+bool Event::done() const {
+  if (state_ == nullptr || state_->done.load(std::memory_order_acquire)) return true;
+  state_->look();
+  return state_->done.load(std::memory_order_acquire);
+}
 
 void Event::wait() const {
-  if (state_ != nullptr) state_->done.wait(false, std::memory_order_acquire);
+  if (!done()) state_->wait();
 }
 
 Seconds Event::end() const { return state_ == nullptr ? Seconds(0) : state_->end; }

@@ -1,55 +1,52 @@
 #include <algorithm>
+#include <chrono>
+#include <exception>
 
 #include "device/host/network_lane.hpp"
 
 namespace spillway::device {
+namespace {
 
-Network::Network(Clock& clock) : clock_(clock), lane_(std::make_unique<Lane>(clock)) {}
+/// Between two looks of the thread at what is under way.
+constexpr std::chrono::microseconds nap(50);
+
+}  // namespace
+
+Network::Network(Clock& clock, bool thread) : clock_(clock), lane_(std::make_unique<Lane>(clock, thread)) {}
 
 Network::~Network() = default;
 
-bool Network::done(const Event& event) {
-  if (clock_.is_virtual()) lane_->poll();
-  return event.done();
+void Network::look() { lane_->look(); }
+
+Network::Lane::~Lane() {
+  while (std::uncaught_exceptions() == 0 && poll()) std::this_thread::yield();
+  stopping_ = true;
+  if (thread_.joinable()) thread_.join();
 }
 
-void Network::wait(const Event& event) {
-  if (!clock_.is_virtual()) return event.wait();
-  while (!done(event)) std::this_thread::yield();
-}
-
-Event Network::Lane::issue(Messages messages) {
-  if (!clock_.is_virtual()) return enqueue(std::move(messages));
+Event Network::Lane::issue(Messages messages, Interval ran) {
+  if (threaded_ && !thread_.joinable()) thread_ = start_thread("messages", [this] { drive(); });
+  auto state = std::make_shared<State>(*this);
+  const std::lock_guard lock(mutex_);
+  if (clock_.is_virtual()) {
+    state->end = ran.end;
+  } else {
+    ran.start = clock_.now();
+    if (ran.start < busy_until_) busy_until_ = Seconds(0);  // the clock has been restarted
+  }
   std::vector<MPI_Request> requests = messages.start();
-  MPI_Waitall(static_cast<int>(requests.size()), requests.data(), MPI_STATUSES_IGNORE);
-  return {};
-}
-
-Event Network::Lane::issue_send(Messages messages, Interval ran) {
-  if (!clock_.is_virtual()) return enqueue(std::move(messages));
-  auto state = std::make_shared<Event::State>();
+  if (!clock_.is_virtual()) ran.end = clock_.now();
   state->ran = ran;
-  state->end = ran.end;
-  std::vector<MPI_Request> requests = messages.start();
   started_.push_back({std::move(messages), std::move(requests), state});
   return Event(std::move(state));
 }
 
-Event Network::Lane::enqueue(Messages messages) {
-  auto state = std::make_shared<Event::State>();
-  worker_.issue([this, messages = std::move(messages), state]() mutable { begin(std::move(messages), state); });
-  return Event(std::move(state));
-}
-
-void Network::Lane::begin(Messages messages, std::shared_ptr<Event::State> state) {
-  state->ran.start = clock_.now();
-  if (state->ran.start < busy_until_) busy_until_ = Seconds(0);  // the clock has been restarted
-  std::vector<MPI_Request> requests = messages.start();
-  state->ran.end = clock_.now();
-  started_.push_back({std::move(messages), std::move(requests), std::move(state)});
-}
-
 bool Network::Lane::poll() {
+  const std::lock_guard lock(mutex_);
+  return poll_locked();
+}
+
+bool Network::Lane::poll_locked() {
   for (auto s = started_.begin(); s != started_.end();) {
     int done = 0;
     MPI_Testall(static_cast<int>(s->requests.size()), s->requests.data(), &done, MPI_STATUSES_IGNORE);
@@ -67,6 +64,25 @@ void Network::Lane::note_end(const Started& started) {
     if (started.messages.busy == Busy::until_done) busy_until_ = ran.end;
   }
   started.state->finish();
+}
+
+void Network::Lane::wait(const State& state) {
+  while (!state.done.load(std::memory_order_acquire)) {
+    std::this_thread::yield();
+    poll();
+  }
+}
+
+void Network::Lane::look() {
+  if (!clock_.is_virtual() && !threaded_) poll();
+}
+
+/// The work of the thread. Where the issuing thread is at it, it need not wait for its turn.
+void Network::Lane::drive() noexcept {
+  while (!stopping_) {
+    if (const std::unique_lock lock(mutex_, std::try_to_lock); lock.owns_lock()) poll_locked();
+    std::this_thread::sleep_for(nap);
+  }
 }
 
 }  // namespace spillway::device

@@ -24,29 +24,39 @@ struct Network::Lane {
     std::function<std::vector<MPI_Request>()> start;  ///< what it captures stays until they are done
   };
 
-  explicit Lane(const Clock& clock) : clock_(clock), worker_("messages", [this] { return poll(); }) {}
+  Lane(const Clock& clock, bool threaded) : clock_(clock), threaded_(!clock.is_virtual() && threaded) {}
+  ~Lane();
 
-  /// Starts the messages, on the wall clock after those issued before. On the virtual clock they are done on return.
-  Event issue(Messages messages);
-  /// As issue, for a send: on the virtual clock poll() drives it on, and `ran` says when the lane is busy.
-  Event issue_send(Messages messages, Interval ran);
-  /// Drives on what has been started; false where nothing is left.
-  bool poll();
+  /// Starts the messages. `ran`: when the lane is busy with them, on the virtual clock.
+  Event issue(Messages messages, Interval ran = {});
+  void look();
 
  private:
+  struct State : Event::State {
+    explicit State(Lane& l) : lane(l) {}
+    void look() override { lane.poll(); }
+    void wait() override { lane.wait(*this); }
+    Lane& lane;
+  };
   struct Started {
     Messages messages;
     std::vector<MPI_Request> requests;
-    std::shared_ptr<Event::State> state;
+    std::shared_ptr<State> state;
   };
-  Event enqueue(Messages messages);
-  void begin(Messages messages, std::shared_ptr<Event::State> state);
+  /// Drives on what has been started; false where nothing is left.
+  bool poll();
+  bool poll_locked();
+  void wait(const State& state);
   void note_end(const Started& started);
+  void drive() noexcept;
 
   const Clock& clock_;
+  const bool threaded_;
+  std::mutex mutex_;  // of MPI, started_ and busy_until_
   std::list<Started> started_;
   Seconds busy_until_;  ///< wall clock: by collectives, whose spans shall not overlap
-  Worker worker_;       // last: its thread uses the others
+  std::atomic<bool> stopping_ = false;
+  std::thread thread_;
 };
 
 }  // namespace spillway::device

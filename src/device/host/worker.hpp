@@ -4,19 +4,18 @@
 #include <deque>
 #include <functional>
 #include <mutex>
-#include <string>
+#include <string_view>
 #include <thread>
 
 namespace spillway::device {
 
+/// Starts a thread; `purpose`: what it is for, said where it cannot be started (EnvironmentError).
+std::thread start_thread(std::string_view purpose, std::function<void()> work);
+
 class Worker {
  public:
-  /// `purpose`: what the thread is for, said where it cannot be started. `poll`: called between jobs, and over and over as
-  /// long as it returns true, which says that something is still under way.
-  explicit Worker(std::string purpose, std::function<bool()> poll = nullptr)
-      : purpose_(std::move(purpose)), poll_(std::move(poll)) {}
-  /// Returns when all jobs are done and nothing is under way. A thread that polls waits for others: while an exception
-  /// unwinds, it leaves what is under way.
+  explicit Worker(std::string_view purpose) : purpose_(purpose) {}
+  /// Returns when all jobs are done.
   ~Worker();
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
@@ -25,15 +24,13 @@ class Worker {
   void issue(std::function<void()> job);
 
  private:
-  void start();
   void work() noexcept;
 
-  std::string purpose_;
-  std::function<bool()> poll_;
-  std::mutex mutex_;  // of jobs_, stopping_ and giving_up_
+  std::string_view purpose_;
+  std::mutex mutex_;  // of jobs_ and stopping_
   std::condition_variable wake_;
   std::deque<std::function<void()>> jobs_;
-  bool stopping_ = false, giving_up_ = false;
+  bool stopping_ = false;
   std::thread thread_;
 };
 

@@ -14,12 +14,6 @@ int warm_up_of_units(const ScheduleShape& shape, int stage);
 /// (micro_batches x chunks <= warm-up) has no units.
 Schedule fused_units(const ScheduleShape& shape);
 
-/// When the halves of units run side by side.
-enum class Fusing : unsigned char {
-  automatic,  ///< where every member of the expert group has room for both at the load expected
-  always,
-  never  ///< in turn, backward first: plain 1F1B with the same warm-up
-};
 /// Replaces every unit by its backward and then its forward task.
 Schedule in_turn(Schedule schedule);
 

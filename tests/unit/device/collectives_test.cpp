@@ -36,7 +36,7 @@ struct CollectivesTest : testing::Test {
   Group group{MPI_COMM_WORLD, 0};
   int size = group.size(), me = group.rank();
   Clock clock{&model}, wall{nullptr};
-  Network network{clock}, beside{wall};
+  Network network{clock}, beside{wall, true}, unaided{wall};
 };
 
 /// Rows that `from` sends to `to`: some ranks send nothing, some receive nothing.
@@ -183,12 +183,32 @@ TEST_F(CollectivesTest, Reports07And08LargeMessagesBothWaysAtOnceArriveByTheirTa
   EXPECT_EQ(in, std::vector<float>(rows * h, static_cast<float>(previous)));
   EXPECT_DOUBLE_EQ(arrival.event.end().value, occupied + 0.5);
   EXPECT_EQ(arrival.header->draining, 0);
-  network.wait(a);
-  network.wait(b);
+  a.wait();
+  b.wait();
   EXPECT_TRUE(a.done() && b.done());
 }
 
-TEST_F(CollectivesTest, OnTheWallClockMessagesTravelBesideTheIssuingThreadInTheOrderOfIssue) {
+TEST_F(CollectivesTest, OnTheWallClockMessagesEndWhileTheIssuingThreadIsBusy) {
+  for (const bool threaded : {true, false}) {
+    Network& lane = threaded ? beside : unaided;
+    constexpr std::int64_t h = 1 << 18;  // 1 MiB from each
+    const std::vector<float> mine(h, static_cast<float>(me));
+    std::vector<float> all(static_cast<std::size_t>(size * h));
+    int before = 0;
+    for (int turn = 0; turn < 5; ++turn) {
+      const Event event = all_gather_rows(lane, group, {mine.data(), 1, h}, {all.data(), size, h}, Seconds(0));
+      const Seconds begun = wall.now();
+      while (wall.now() - begun < Seconds(0.05))
+        if (!threaded) lane.look();
+      const Seconds looked = wall.now();
+      event.wait();
+      before += event.ran().end < looked ? 1 : 0;
+    }
+    EXPECT_GT(before, 0) << "messages stood still until somebody waited for them";
+  }
+}
+
+TEST_F(CollectivesTest, OnTheWallClockNobodyWaitsBeforeTheResultIsNeeded) {
   const int next = (me + 1) % size, previous = (me + size - 1) % size;
   constexpr std::int64_t rows = 2048, h = 512;  // 4 MiB
   std::vector<float> out(rows * h, static_cast<float>(me)), in(rows * h, -1), all(static_cast<std::size_t>(size) * 4);
@@ -207,8 +227,8 @@ TEST_F(CollectivesTest, OnTheWallClockMessagesTravelBesideTheIssuingThreadInTheO
   EXPECT_EQ(in, std::vector<float>(rows * h, static_cast<float>(previous)));
   EXPECT_EQ(arrival.header->draining, 1);
   EXPECT_GE(arrival.event.ran().end, gathered.ran().end);
-  beside.wait(left);
-  EXPECT_TRUE(beside.done(left));
+  left.wait();
+  EXPECT_TRUE(left.done());
 }
 
 TEST_F(CollectivesTest, SpansOfTheLaneDoNotOverlapOnTheWallClock) {
@@ -250,7 +270,7 @@ TEST_F(CollectivesTest, AMessageKeepsTheMemoryItWasGivenUntilItHasLeft) {
   const Event event = send(network, group, {me, 0, matrix, false, std::move(memory)}, Seconds(0));
   EXPECT_FALSE(watched.expired());
   receive(network, group, me, 0, {in.data(), 1, 4});
-  network.wait(event);
+  event.wait();
   EXPECT_EQ(in, std::vector<float>(4, 1.0f));
   EXPECT_TRUE(watched.expired());
 }
