@@ -4,7 +4,6 @@
 
 #include <cstdio>
 #include <exception>
-#include <filesystem>
 #include <memory>
 #include <optional>
 
@@ -12,12 +11,10 @@
 #include "app/launcher.hpp"
 #include "app/option_table.hpp"
 #include "app/resolution.hpp"
+#include "app/results.hpp"
 #include "device/fault.hpp"
 #include "metrics/atomic_file.hpp"
 #include "metrics/hash.hpp"
-#include "metrics/report_csv.hpp"
-#include "metrics/report_json.hpp"
-#include "metrics/report_text.hpp"
 #include "run/experiment.hpp"
 #include "run/policy_run.hpp"
 #include "run/timeline_file.hpp"
@@ -85,17 +82,9 @@ struct Ended {
   const std::optional<TimelineRecorder>& timeline;
 };
 
-/// Shows the report and writes the folder's files: result.json, iterations.csv, and what was asked for besides.
-void write_results(Report& report, const Ended& run) {
-  report.config = config_json(run.run_case);
-  report.hash = result_hash(comparable_text(run.run_case));
-  const std::vector<Evaluation> evaluations = evaluate(report);
-  fmt::print("{}", report_text(report, evaluations));
-  std::fflush(stdout);  // shown even where it cannot be written
-  const std::filesystem::path folder = run.folder;
-  write_json(report, evaluations, folder / "result.json");
-  write_atomically(folder / "iterations.csv", iterations_csv(report));
-  if (run.request.csv_per_rank) write_atomically(folder / "rank_iterations.csv", rank_iterations_csv(report));
+/// The folder's files, and what was asked for besides.
+void write_files(Report& report, const Ended& run) {
+  write_results(report, run.run_case, run.folder, run.request.csv_per_rank);
   const std::string& decisions = run.request.decisions;
   if (!decisions.empty()) write_atomically(decisions, fmt::format("{}", fmt::join(run.decisions, "")));
   fmt::print("results in {}\n", run.folder);
@@ -126,7 +115,7 @@ void save_timeline(const Ended& run) {
 void deliver(Report& report, const Ended& run) {
   std::exception_ptr failure;
   try {
-    if (run.session.rank() == 0) write_results(report, run);
+    if (run.session.rank() == 0) write_files(report, run);
   } catch (...) {
     failure = std::current_exception();
   }

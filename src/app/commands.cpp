@@ -13,6 +13,7 @@ namespace {
 constexpr Command table[] = {
     {"run", "train with real data under the case's policies and compare them", declare_run},
     {"plan", "parameters, FLOPs, memory per rank and the load each policy survives, by arithmetic", declare_plan},
+    {"project", "the policies of a case on any number of ranks in virtual time: no data, no launcher", declare_project},
     {"calibrate", "measure this machine, under a launcher, into a machine file", declare_calibrate},
 };
 

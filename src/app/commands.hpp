@@ -20,6 +20,7 @@ std::span<const Command> command_table();
 
 Action declare_run(CLI::App& app);
 Action declare_plan(CLI::App& app);
+Action declare_project(CLI::App& app);
 Action declare_calibrate(CLI::App& app);
 
 /// Parses the command line and runs its command. Help and version go to standard output of the first rank. Throws

@@ -40,8 +40,8 @@ std::string header(const Report& report) {
       report.virtual_clock
           ? fmt::format("virtual clock: seconds computed from machine file {}, not measured", report.machine)
           : "wall clock: seconds measured";
-  return fmt::format("Spillway case {} on {} ranks, {} data\n{}\n", report.case_name, report.facts.ranks,
-                     report.phantom_data ? "phantom" : "real", clock);
+  return fmt::format("Spillway {}case {} on {} ranks, {} data\n{}\n", report.phantom_data ? "projection of " : "",
+                     report.case_name, report.facts.ranks, report.phantom_data ? "phantom" : "real", clock);
 }
 
 constexpr const char* table_row = "{:<{}}  {:>12}  {:>8}  {:>10}  {:>10}  {:>5}  {:>8}  {:>12}\n";

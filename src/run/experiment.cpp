@@ -8,40 +8,30 @@
 #include "base/error.hpp"
 #include "device/fault.hpp"
 #include "device/gemm.hpp"
+#include "run/case_routing.hpp"
 #include "run/margin_curve.hpp"
 #include "run/policy_run.hpp"
 #include "run/text_gather.hpp"
 #include "run/verify.hpp"
 #include "workload/routing/coactivation.hpp"
 #include "workload/routing/presets.hpp"
-#include "workload/routing/trace.hpp"
 
 namespace spillway {
 namespace {
 
 /// One rank reads the recording, all replay it.
-std::unique_ptr<RoutingSource> shared_trace(const Case& c, const Session& session) {
-  Trace trace;
-  nlohmann::json packed;
-  if (session.rank() == 0) {
-    trace = read_trace(c.routing.trace);
-    packed = {trace.iterations, trace.layers, trace.tokens};
-  }
-  packed = nlohmann::json::parse(session.broadcast(packed.dump()));
-  trace = {packed.at(0), packed.at(1), packed.at(2)};
-  return std::make_unique<TraceRouting>(std::move(trace), c.routing, routing_problem(c));
-}
-
-/// The case's routing; a model without experts never asks, but all code takes a source.
 std::unique_ptr<RoutingSource> shared_routing(const Case& c, const Session& session) {
-  if (find_preset(c.routing.preset).recorded) return shared_trace(c, session);
-  RoutingProblem problem = routing_problem(c);
-  if (c.model.moe_layers() > 0) return make_routing_source(c.routing, problem);
-  problem.num_experts = problem.num_experts_per_tok = 1;
-  RoutingOptions none;
-  none.preset = "balanced";
-  none.reference_ranks = 1;
-  return make_routing_source(none, problem);
+  Trace trace;
+  if (find_preset(c.routing.preset).recorded) {
+    nlohmann::json packed;
+    if (session.rank() == 0) {
+      trace = read_trace(c.routing.trace);
+      packed = {trace.iterations, trace.layers, trace.tokens};
+    }
+    packed = nlohmann::json::parse(session.broadcast(packed.dump()));
+    trace = {packed.at(0), packed.at(1), packed.at(2)};
+  }
+  return case_routing(c, std::move(trace));
 }
 
 /// Sum over all iterations, layers and sequences; every rank takes its part of the sequences.
@@ -116,10 +106,7 @@ nlohmann::ordered_json environment(const Session& session, const Case& c, const 
         fmt::format("{} ranks share {} cores of a node{}", session.facts().ranks_on_this_node,
                     session.facts().cores_on_this_node,
                     c.clock == ClockKind::wall ? ": wall-clock figures of this run are no benchmark" : ""));
-  bool burst = c.routing.preset != "burst" || c.routing.burst_fraction == 0;
-  for (std::int64_t i = 0; i < c.training.iterations && !burst; ++i) burst = routing.in_burst(i);
-  if (!burst) warnings.push_back(fmt::format("none of the {} iterations lies in a burst", c.training.iterations));
-  if (const std::string stages = stages_not_fused(c); !stages.empty()) warnings.push_back(stages);
+  for (std::string& w : case_warnings(c, routing)) warnings.push_back(std::move(w));
   e["warnings"] = warnings;
   return e;
 }
@@ -157,13 +144,6 @@ void collect(std::vector<std::string>& lines, const Session& session) {
   gather_texts(mine, session, [&lines](int, std::string_view piece) { lines.emplace_back(piece); });
 }
 
-/// The iteration a timeline shows where none is named: the first in a burst, or else the first.
-std::int64_t first_burst(const Case& c, const RoutingSource& routing) {
-  for (std::int64_t i = 0; i < c.training.iterations && c.model.moe_layers() > 0; ++i)
-    if (routing.in_burst(i)) return i;
-  return 0;
-}
-
 /// Rank 0's list of reasons decides for everybody.
 void share_reasons(Report& report, const Session& session) {
   nlohmann::json list = invalid_reasons(report);
@@ -172,6 +152,22 @@ void share_reasons(Report& report, const Session& session) {
 }
 
 }  // namespace
+
+Report report_of(const Case& c) {
+  Report report;
+  report.virtual_clock = c.clock == ClockKind::virtual_time;
+  report.case_name = c.name;
+  report.machine = c.machine.name;
+  const TokenFlops flops = model_flops_per_token(c.model, c.training.sequence_length);
+  report.facts = {c.tokens_per_iteration(),
+                  flops.causal,
+                  flops.noncausal,
+                  c.machine.peak_flops,
+                  fmt::format("machine file {}", c.machine.name),
+                  Grid(c.grid).ranks(),
+                  c.machine.restart_seconds};
+  return report;
+}
 
 Report run_experiment(const Case& c, const Session& session, const SideOutputs& outputs) {
   const MachineTime machine_time(c.machine);
@@ -187,20 +183,9 @@ Report run_experiment(const Case& c, const Session& session, const SideOutputs& 
   if (std::find(policies.begin(), policies.end(), "replay") != policies.end())
     context.replayed = shared_replay(c, session);
 
-  Report report;
-  report.virtual_clock = c.clock == ClockKind::virtual_time;
-  report.case_name = c.name;
-  report.machine = c.machine.name;
+  Report report = report_of(c);
   report.workload_checksum = shared_workload_checksum(c, *routing, session, watchdog);
   report.environment = environment(session, c, *routing);
-  const TokenFlops flops = model_flops_per_token(c.model, c.training.sequence_length);
-  report.facts = {c.tokens_per_iteration(),
-                  flops.causal,
-                  flops.noncausal,
-                  c.machine.peak_flops,
-                  fmt::format("machine file {}", c.machine.name),
-                  session.world(),
-                  c.machine.restart_seconds};
   report.reasons = verify(c, session, watchdog);
   device::reach(device::Phase::measurement);
   if (report.reasons.empty()) {

@@ -13,6 +13,9 @@ struct SideOutputs {
   TimelineRecorder* timeline = nullptr;           ///< this rank's
 };
 
+/// What the report says of the case before anything has run.
+Report report_of(const Case& c);
+
 /// Collective over the world. The report is complete on rank 0; on the others it holds only its reasons, so that every
 /// rank leaves with the same exit code. `config` and `hash` are left to the caller.
 Report run_experiment(const Case& c, const Session& session, const SideOutputs& outputs = {});

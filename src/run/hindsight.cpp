@@ -12,6 +12,8 @@
 namespace spillway {
 namespace {
 
+constexpr std::array<const char*, 2> flexible_choices = {"flexible:ratio", "flexible:greedy"};
+
 using OfRanks = std::vector<const DecisionTable*>;
 
 void add_decisions(const Projection& projection, std::int64_t iteration, JobDecisions& to) {
@@ -51,7 +53,7 @@ std::vector<JobDecisions> share_flexible(const ProjectionSetting& s, int rank, i
   std::vector<JobDecisions> all;
   int owner = 0;
   std::vector<JobDecisions> mine(2);
-  for (const char* policy : {"flexible:ratio", "flexible:greedy"}) {
+  for (const char* policy : flexible_choices) {
     if (rank == owner % world) mine[static_cast<std::size_t>(owner)] = project_decisions(s, policy);
     ++owner;
   }
@@ -123,6 +125,17 @@ Hindsight search_hindsight(const ProjectionSetting& s, std::int64_t iteration, c
       }
   for (const DecisionTable* t : chosen) result.decisions.push_back(t->of_iteration(iteration));
   return result;
+}
+
+JobDecisions find_hindsight(const ProjectionSetting& s) {
+  std::vector<JobDecisions> flexible;
+  for (const char* policy : flexible_choices) flexible.push_back(project_decisions(s, policy));
+  JobDecisions all(static_cast<std::size_t>(Grid(s.run_case.grid).ranks()));
+  for (std::int64_t i = 0; i < s.run_case.training.iterations; ++i) {
+    const Hindsight found = search_hindsight(s, i, flexible);
+    for (std::size_t r = 0; r < found.decisions.size(); ++r) all[r].add(found.decisions[r]);
+  }
+  return all;
 }
 
 DecisionTable share_hindsight(const ProjectionSetting& s) {

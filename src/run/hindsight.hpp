@@ -1,12 +1,8 @@
 #pragma once
 // The search behind the policy `hindsight`: the same cap, every load of an iteration known in advance.
-#include "plan/policy/decision_table.hpp"
 #include "run/policy_projection.hpp"
 
 namespace spillway {
-
-/// A decision table for every rank.
-using JobDecisions = std::vector<DecisionTable>;
 
 /// What `policy` decides in all iterations, by projection.
 JobDecisions project_decisions(const ProjectionSetting& setting, const std::string& policy);
@@ -23,7 +19,10 @@ struct Hindsight {
 Hindsight search_hindsight(const ProjectionSetting& setting, std::int64_t iteration,
                            const std::vector<JobDecisions>& given);
 
-/// Decisions of all iterations, never slower than flexible in either choice; the search is shared out over the ranks.
+/// Decisions of all iterations and ranks, never slower than flexible in either choice.
+JobDecisions find_hindsight(const ProjectionSetting& setting);
+
+/// The same, the search shared out over the ranks of a run.
 /// Collective over MPI_COMM_WORLD. Returns those of this rank.
 DecisionTable share_hindsight(const ProjectionSetting& setting);
 

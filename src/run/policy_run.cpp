@@ -37,6 +37,18 @@ bool may_take_units_in_turn(const Case& c) {
 
 }  // namespace
 
+RankRecord record_of(const Grid& grid, int rank) {
+  const Coordinates at = grid.coordinates(rank);
+  RankRecord record;
+  record.rank = rank;
+  record.pipeline = at.pipeline;
+  record.data = at.data;
+  record.tensor = at.tensor;
+  record.expert = at.expert;
+  record.expert_replica = at.expert_replica;
+  return record;
+}
+
 bool has_network_thread(const Case& c, const Session& session) {
   return c.clock == ClockKind::wall &&
          (c.network_thread == Choice::always || (c.network_thread == Choice::automatic && session.spare_cores()));
@@ -137,14 +149,8 @@ PolicyRunner::PolicyRunner(const RunContext& context, std::string policy)
       primary_(make_policy(name_, options_of(name_))),
       fallback_(make_policy(context.run_case.provisioning.fallback, context.run_case.provisioning.options)),
       clock_(context.time_model) {
-  const Coordinates here = Grid(context.run_case.grid).coordinates(context.session.rank());
-  blocks_ = stage_blocks(stage_setup(context.run_case), here.pipeline);
-  mine_.rank = context.session.rank();
-  mine_.pipeline = here.pipeline;
-  mine_.data = here.data;
-  mine_.tensor = here.tensor;
-  mine_.expert = here.expert;
-  mine_.expert_replica = here.expert_replica;
+  mine_ = record_of(Grid(context.run_case.grid), context.session.rank());
+  blocks_ = stage_blocks(stage_setup(context.run_case), mine_.pipeline);
 }
 
 PolicyOptions PolicyRunner::options_of(const std::string& policy) const {
@@ -349,14 +355,7 @@ PolicyRun PolicyRunner::gather(PolicyRun run) const {
   const Grid grid(context_.run_case.grid);
   CacheCounts cache;
   for (int r = 0; r < world; ++r) {
-    const Coordinates at = grid.coordinates(r);
-    RankRecord record;
-    record.rank = r;
-    record.pipeline = at.pipeline;
-    record.data = at.data;
-    record.tensor = at.tensor;
-    record.expert = at.expert;
-    record.expert_replica = at.expert_replica;
+    RankRecord record = record_of(grid, r);
     record.host = flats[r].host;
     record.peak = flats[r].peak;
     record.predicted_activation_peak = flats[r].predicted;

@@ -45,6 +45,9 @@ class MachineTime final : public device::TimeModel {
 RunContext make_context(const Case& c, const Session& session, const RoutingSource& routing,
                         const device::TimeModel* time);
 
+/// The record of a rank of the grid before anything has run.
+RankRecord record_of(const Grid& grid, int rank);
+
 /// Does a thread of this rank drive its messages on?
 bool has_network_thread(const Case& c, const Session& session);
 

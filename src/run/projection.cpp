@@ -33,6 +33,9 @@ Projection::Projection(Setup setup, const PolicyOf& policy_of)
 Projection::~Projection() = default;
 
 const ByteLedger& Projection::ledger(int rank) const { return ranks_[static_cast<std::size_t>(rank)]->arena.ledger(); }
+const ByteLedger& Projection::host_ledger(int rank) const {
+  return ranks_[static_cast<std::size_t>(rank)]->host.ledger();
+}
 const StepPlan& Projection::plan(int rank) const { return ranks_[static_cast<std::size_t>(rank)]->plan; }
 
 RankProcess Projection::process(Rank& r, std::int64_t iteration) {

@@ -101,8 +101,9 @@ class Projection {
   ProjectedIteration run(std::int64_t iteration);
   /// The plan of a rank as its last iteration left it.
   const StepPlan& plan(int rank) const;
-  /// Device memory of a rank since the projection began.
+  /// Device memory of a rank since the projection began, and what it offloaded to the host tier.
   const ByteLedger& ledger(int rank) const;
+  const ByteLedger& host_ledger(int rank) const;
 
  private:
   using Rank = ProjectedRank;

@@ -27,6 +27,7 @@ class DecisionTable {
     const auto found = decisions_.find(key);
     return found == decisions_.end() ? nullptr : &found->second;
   }
+  void add(const DecisionTable& part) { decisions_.insert(part.decisions_.begin(), part.decisions_.end()); }
   DecisionTable of_iteration(std::int64_t iteration) const {
     DecisionTable part;
     for (const auto& [key, d] : decisions_)

@@ -1,0 +1,22 @@
+#pragma once
+// The routing of a case, and what is to be said of it.
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "run/case.hpp"
+#include "workload/routing/trace.hpp"
+
+namespace spillway {
+
+/// The case's routing: its recording, which the caller has read, or its preset. A model without experts never asks, but all
+/// code takes a source.
+std::unique_ptr<RoutingSource> case_routing(const Case& c, Trace recording);
+
+/// The iteration a timeline shows where none is named: the first in a burst, or else the first.
+std::int64_t first_burst(const Case& c, const RoutingSource& routing);
+
+/// What a reader of the results should know of the case.
+std::vector<std::string> case_warnings(const Case& c, const RoutingSource& routing);
+
+}  // namespace spillway
