@@ -26,13 +26,14 @@ std::string cell(const std::optional<T>& v) {
 std::string row(std::initializer_list<std::string> cells) { return fmt::format("{}\n", fmt::join(cells, ",")); }
 
 /// Columns that name a record: those of row_key.
-constexpr std::string_view key_header = "case,hash,clock,policy,position,index,event";
+constexpr std::string_view key_header = "case,hash,clock,data,policy,position,index,event";
 
 std::string row_key(const Report& report, const PolicyRun& run, std::size_t position) {
   constexpr std::array<std::string_view, 3> events = {"none", "oom", "restart"};
   const IterationRecord& i = run.iterations[position];
-  return fmt::format("{},{},{},{},{},{},{}", cell(std::string_view(report.case_name)), report.hash,
-                     report.virtual_clock ? "virtual" : "wall", cell(std::string_view(run.policy)), position, i.index,
+  return fmt::format("{},{},{},{},{},{},{},{}", cell(std::string_view(report.case_name)), report.hash,
+                     report.virtual_clock ? "virtual" : "wall", report.phantom_data ? "phantom" : "real",
+                     cell(std::string_view(run.policy)), position, i.index,
                      events[static_cast<std::size_t>(i.event())]);
 }
 

@@ -18,6 +18,19 @@ std::unique_ptr<RoutingSource> case_routing(const Case& c, Trace recording) {
   return make_routing_source(none, problem);
 }
 
+std::uint64_t workload_checksum(const Case& c, const RoutingSource& routing, std::int64_t part, std::int64_t parts,
+                                const std::function<void()>& touch) {
+  const RoutingProblem problem = routing_problem(c);
+  std::uint64_t sum = 0;
+  for (std::int64_t i = 0; i < c.training.iterations; ++i)
+    for (std::int64_t layer = c.model.first_k_dense_replace; layer < c.model.num_hidden_layers; ++layer)
+      for (std::int64_t g = part; g < c.global_batch(); g += parts) {
+        touch();
+        sum += workload_hash(routing, problem, {i, layer, g});
+      }
+  return sum;
+}
+
 std::int64_t first_burst(const Case& c, const RoutingSource& routing) {
   for (std::int64_t i = 0; i < c.training.iterations && c.model.moe_layers() > 0; ++i)
     if (routing.in_burst(i)) return i;

@@ -1,5 +1,6 @@
 #pragma once
 // The routing of a case, and what is to be said of it.
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,6 +13,11 @@ namespace spillway {
 /// The case's routing: its recording, which the caller has read, or its preset. A model without experts never asks, but all
 /// code takes a source.
 std::unique_ptr<RoutingSource> case_routing(const Case& c, Trace recording);
+
+/// Sum of the workload's hashes over all iterations, layers with experts and sequences: what compared runs must share.
+/// Adds up only every `parts`-th sequence from `part` on; calls `touch` before each.
+std::uint64_t workload_checksum(const Case& c, const RoutingSource& routing, std::int64_t part, std::int64_t parts,
+                                const std::function<void()>& touch);
 
 /// The iteration a timeline shows where none is named: the first in a burst, or else the first.
 std::int64_t first_burst(const Case& c, const RoutingSource& routing);

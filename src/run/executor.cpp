@@ -29,7 +29,7 @@ IterationOutcome Executor::run(std::int64_t iteration, std::int64_t step) {
   timer_.begin_iteration();
   event_.reset();
   draining_ = false;
-  rows_in_flight_ = peak_rows_ = balanced_in_flight_ = peak_balanced_ = 0;
+  rows_in_flight_ = {};
   previous_message_.clear();
   operators_.begin_iteration(iteration);
   gradients_.begin_iteration();
@@ -88,7 +88,7 @@ void Executor::carry_out(WorkStep step) {
     decide([&] { order_.gate(operators_.gate(mb, b)); });
     operators_.cut(mb, b, plan_.mitigations(mb, b).tiles_per_slice, static_cast<int>(plan_.rows(mb, b).slices.size()));
   }
-  if (last && item.kind != Item::Kind::reload) track_rows_in_flight(item);
+  if (last && item.kind != Item::Kind::reload) rows_in_flight_.pass_done(plan_, item);
 }
 
 void Executor::carry_out_message(const Item& item) {
@@ -273,15 +273,6 @@ void Executor::send(const device::Group& group, const MessageEnd& to, device::Te
   books_.remove(key.tensor, context, {});
 }
 
-void Executor::track_rows_in_flight(const Item& item) {
-  if (plan_.blocks()[item.block].kind != BlockKind::moe) return;
-  const int sign = item.kind == Item::Kind::forward ? 1 : -1;
-  rows_in_flight_ += sign * plan_.rows(item.micro_batch, item.block).whole.rows;
-  balanced_in_flight_ += sign * plan_.blocks()[item.block].context.routed_rows();
-  peak_rows_ = std::max(peak_rows_, rows_in_flight_);
-  peak_balanced_ = std::max(peak_balanced_, balanced_in_flight_);
-}
-
 /// All ranks agree on the earliest event, the loss and the loads.
 void Executor::agree(IterationOutcome& outcome) {
   const MPI_Comm world = engine_.communicators.world.comm();
@@ -313,7 +304,7 @@ void Executor::count_loads(IterationOutcome& outcome) {
   std::vector<double> sum(micro_batches, 0);
   std::vector<int> count(micro_batches, 0);
   // [overload sum, factors, imbalance sum, micro-batches with experts] and [overload max, imbalance max, cumulative max]
-  double sums[4] = {0, 0, 0, 0}, maxima[3] = {0, 1, 1};
+  double sums[4] = {0, 0, 0, 0}, maxima[3] = {0, 1, rows_in_flight_.peak_over_balance()};
   for (const auto& [mb, load] : operators_.gate_loads()) {
     sum[mb] += load.max_over_mean;
     ++count[mb];
@@ -332,7 +323,6 @@ void Executor::count_loads(IterationOutcome& outcome) {
       sums[3] += 1;
     }
   }
-  if (peak_balanced_ > 0) maxima[2] = static_cast<double>(peak_rows_) / static_cast<double>(peak_balanced_);
   MPI_Allreduce(MPI_IN_PLACE, sums, 4, MPI_DOUBLE, MPI_SUM, world);
   MPI_Allreduce(MPI_IN_PLACE, maxima, 3, MPI_DOUBLE, MPI_MAX, world);
   IterationRecord& r = outcome.record;

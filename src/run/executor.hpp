@@ -8,6 +8,7 @@
 #include "plan/work_order.hpp"
 #include "run/gradient_step.hpp"
 #include "run/operator_runner.hpp"
+#include "run/rows_in_flight.hpp"
 #include "run/watchdog.hpp"
 
 namespace spillway {
@@ -59,7 +60,6 @@ class Executor {
   void finish_receive(device::TensorKey key);
   WorkLabel receive_label(device::TensorKey key) const;
   void send(const device::Group& group, const MessageEnd& to, device::TensorKey key);
-  void track_rows_in_flight(const Item& item);
   void agree(IterationOutcome& outcome);
   void count_loads(IterationOutcome& outcome);
   void check_conservation(IterationOutcome& outcome);
@@ -82,7 +82,7 @@ class Executor {
   std::vector<device::Event> sent_;
   std::optional<OutOfMemory> event_;
   bool draining_ = false;
-  std::int64_t rows_in_flight_ = 0, peak_rows_ = 0, balanced_in_flight_ = 0, peak_balanced_ = 0;
+  RowsInFlight rows_in_flight_;
   std::vector<float> scratch_, previous_message_;
 };
 

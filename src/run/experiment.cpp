@@ -37,14 +37,8 @@ std::unique_ptr<RoutingSource> shared_routing(const Case& c, const Session& sess
 /// Sum over all iterations, layers and sequences; every rank takes its part of the sequences.
 std::uint64_t shared_workload_checksum(const Case& c, const RoutingSource& routing, const Session& session,
                                        Watchdog& watchdog) {
-  const RoutingProblem problem = routing_problem(c);
-  std::uint64_t sum = 0;
-  for (std::int64_t i = 0; i < c.training.iterations; ++i)
-    for (std::int64_t layer = c.model.first_k_dense_replace; layer < c.model.num_hidden_layers; ++layer)
-      for (std::int64_t g = session.rank(); g < c.global_batch(); g += session.world()) {
-        watchdog.touch("workload checksum");
-        sum += workload_hash(routing, problem, {i, layer, g});
-      }
+  std::uint64_t sum = workload_checksum(c, routing, session.rank(), session.world(),
+                                        [&watchdog] { watchdog.touch("workload checksum"); });
   MPI_Allreduce(MPI_IN_PLACE, &sum, 1, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD);
   return sum;
 }

@@ -42,7 +42,11 @@ ElementRange my_shard(const Engine& engine, ParameterGroup group, const Bucket& 
 }
 
 GradientReducer::GradientReducer(Engine& engine, LaneTimer& timer, const StepPlan& plan)
-    : engine_(engine), timer_(timer), blocks_(plan.blocks()), order_(plan.elements(), plan.machine()) {}
+    : engine_(engine),
+      timer_(timer),
+      elements_(plan.elements()),
+      blocks_(plan.blocks()),
+      order_(plan.elements(), plan.machine()) {}
 
 void GradientReducer::label(const ReductionStep& step) {
   const int layer = blocks_[static_cast<std::size_t>(step.bucket.block)].layer;
@@ -95,13 +99,11 @@ bool GradientReducer::carry_on(Seconds hides, bool draining) {
   return true;
 }
 
-bool GradientReducer::buffers_fit() const {
-  const ByteLedger& ledger = engine_.arena.ledger();
-  return std::all_of(all_groups.begin(), all_groups.end(), [&](ParameterGroup which) {
-    const GroupElements& elements = engine_.parameters.group(which).elements;
-    const Bytes buffer = reduction_buffer(elements);
-    return elements.overlapped || buffer.value == 0 ||
-           ledger.live() + round_up(buffer, ledger.alignment()) <= engine_.arena.cap();
+bool reduction_buffers_fit(const RankElements& elements, const device::Arena& arena) {
+  const ByteLedger& ledger = arena.ledger();
+  return std::all_of(elements.begin(), elements.end(), [&](const GroupElements& group) {
+    const Bytes buffer = reduction_buffer(group);
+    return group.overlapped || buffer.value == 0 || ledger.live() + round_up(buffer, ledger.alignment()) <= arena.cap();
   });
 }
 

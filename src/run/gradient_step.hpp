@@ -18,6 +18,9 @@ struct ElementRange {
 /// What this rank owns of a bucket, after the reduction the only part of its gradients that is summed.
 ElementRange my_shard(const Engine& engine, ParameterGroup group, const Bucket& bucket);
 
+/// False when a receive buffer of the reduction that is not held all the time exceeds the arena's cap.
+bool reduction_buffers_fit(const RankElements& elements, const device::Arena& arena);
+
 /// Sums gradients into each rank's shards. Collective over the gradient groups: all ranks of a stage make the same calls.
 class GradientReducer {
  public:
@@ -29,9 +32,8 @@ class GradientReducer {
   /// At a place for reductions (WorkStep::hides_reductions). A rank that drains exchanges what its memory holds and adds nothing up: the
   /// iteration is lost, and so are the gradients. Tells whether there was anything to do.
   bool carry_on(Seconds hides, bool draining);
-  /// False when a receive buffer that is not held all the time exceeds the cap; the others must not enter `finish` then,
-  /// so ask everywhere first.
-  bool buffers_fit() const;
+  /// Where one rank's do not, none may enter `finish`: ask everywhere first.
+  bool buffers_fit() const { return reduction_buffers_fit(elements_, engine_.arena); }
   /// Returns when everything issued is done.
   void settle();
   /// All that is left.
@@ -51,6 +53,7 @@ class GradientReducer {
 
   Engine& engine_;
   LaneTimer& timer_;
+  const RankElements& elements_;
   std::span<const StageBlock> blocks_;
   ReductionOrder order_;
   std::array<Flight, parameter_group_count> flights_;

@@ -41,7 +41,7 @@ Report project_experiment(const Case& c) {
   report.environment["compiler"] = __VERSION__;
   report.environment["row_tile"] = row_tile;
   report.environment["warnings"] = case_warnings(c, *routing);
-  report.workload_checksum = workload_checksum(*routing, routing_problem(c), c.training.iterations);
+  report.workload_checksum = workload_checksum(c, *routing, 0, 1, [] {});
   const ProjectionSetting setting{c, *routing, schedule, time};
   for (const std::string& policy : c.provisioning.policies)
     report.runs.push_back(project_policy(setting, policy, c.training.iterations, decisions_for(policy, setting)));

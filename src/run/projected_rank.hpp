@@ -8,6 +8,7 @@
 #include "plan/reduction_order.hpp"
 #include "run/lane_timer.hpp"
 #include "run/projection.hpp"
+#include "run/rows_in_flight.hpp"
 
 namespace spillway {
 
@@ -70,6 +71,7 @@ struct ProjectedRank {
   const GateTable* table = nullptr;
   std::optional<OutOfMemory> event;
   std::vector<std::pair<int, double>> gate_loads;  // (micro-batch, max over mean rows)
+  RowsInFlight rows_in_flight;
   Offer offer;
   std::vector<Offer> offers;
   device::Interval interval{};

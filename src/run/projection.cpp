@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "base/error.hpp"
+#include "plan/cost/time_model.hpp"
+#include "run/gradient_step.hpp"
 #include "run/projected_rank.hpp"
 
 namespace spillway {
@@ -44,6 +46,7 @@ RankProcess Projection::process(Rank& r, std::int64_t iteration) {
   r.timer.begin_iteration();
   r.event.reset();
   r.gate_loads.clear();
+  r.rows_in_flight = {};
   r.clock.restart();
   r.reductions.begin_iteration();
   clear_gradients(r);
@@ -59,6 +62,8 @@ RankProcess Projection::process(Rank& r, std::int64_t iteration) {
       }
     }
     if (step.gradients_final) r.reductions.gradients_are_final(item.block);
+    if (step.instruction != nullptr && step.last && item.kind != Item::Kind::reload)
+      r.rows_in_flight.pass_done(r.plan, item);
     const int mb = item.micro_batch;
     const BlockContext& context = r.block(item).context;
     if (item.kind == Item::Kind::receive_input || item.kind == Item::Kind::receive_gradient) {
@@ -126,6 +131,7 @@ RankProcess Projection::process(Rank& r, std::int64_t iteration) {
       Seconds& arrival = r.arrivals[{mb, item.block}];
       if (step.part != Part::end) {
         if (a.before) end = r.compute(end, {work.flops, work.bytes});
+        count_traffic(r, iteration, item, i);
         co_yield Meeting{Kind::expert_exchange, r.clock.network_start(end), work.received};
         r.timer.network(r.interval, LaneTimer::Message::exchange);
         arrival = r.interval.end;
@@ -149,14 +155,28 @@ RankProcess Projection::process(Rank& r, std::int64_t iteration) {
     }
     for (const Tensor t : pass.writes) r.store.set_ready({mb, item.block, t}, end);
     for (const Tensor t : i.release) r.store.release({mb, item.block, t});
+    if (!i.recompute) {
+      r.timer.totals().model_flops_causal += model_flops(i.op, i.pass, context, rows, true);
+      r.timer.totals().model_flops_noncausal += model_flops(i.op, i.pass, context, rows, false);
+    }
     if (step.is_gate) order.gate({*r.table, r.offers, r.here.expert});
+  }
+  if (!reduction_buffers_fit(r.plan.elements(), r.arena)) {
+    r.lose("gradient_reduction");
+    co_return;
   }
   // the gradient step, as gradient_step.cpp does it
   {
     const LaneTimer::Aside aside(r.timer);
+    void* buffer = nullptr;
     for (const ReductionStep& s : r.reductions.finish()) {
-      if (s.kind == ReductionStep::Kind::exchange) co_yield r.meeting(s);
+      const GroupElements& group = r.plan.elements()[static_cast<std::size_t>(s.group)];
+      if (s.kind == ReductionStep::Kind::exchange) {
+        if (!group.overlapped) buffer = r.arena.allocate(Category::communication, reduction_buffer(group));
+        co_yield r.meeting(s);
+      }
       r.carried_out(s);
+      if (s.kind == ReductionStep::Kind::sum && !group.overlapped) r.arena.release(buffer);
     }
   }
   r.timer.set_mitigation(false);
@@ -171,6 +191,29 @@ RankProcess Projection::process(Rank& r, std::int64_t iteration) {
         r.await_collective();
       }
     }
+  }
+}
+
+/// Bytes that the rank sends in an exchange of rows, as operators_exchange.cpp counts them.
+void Projection::count_traffic(Rank& r, std::int64_t iteration, const Item& item, const Instruction& i) {
+  const BlockContext& c = r.block(item).context;
+  const GateTable& whole = loads_.table(iteration, r.rank, r.block(item), item.micro_batch);
+  const std::int64_t tiles = r.plan.mitigations(item.micro_batch, item.block).tiles_per_slice;
+  const GateTable slice = i.slice >= 0 ? cut(whole, {tiles, i.slice}).table : GateTable{};
+  const GateTable& table = i.slice >= 0 ? slice : whole;
+  const bool to_experts = (i.op == Op::dispatch) == (i.pass == PassKind::forward);
+  const bool weighted = i.op == Op::dispatch && !c.weights_at_combine();
+  const std::int64_t row_bytes = 4 * (c.shape.hidden_size + (weighted ? 1 : 0)), local = table.local_experts();
+  RankIteration& totals = r.timer.totals();
+  for (int other = 0; other < grid_.expert(); ++other) {
+    if (other == r.here.expert) continue;
+    const int source = to_experts ? r.here.expert : other, owner = to_experts ? other : r.here.expert;
+    std::int64_t rows = 0;
+    for (std::int64_t e = 0; e < local; ++e) rows += table.of(source, owner * local + e);
+    const int rank = grid_.expert_rank(r.here.pipeline, r.here.expert_replica, other);
+    const MachineProfile& machine = setup_.run_case.machine;
+    const bool inside = node_of(machine, rank) == node_of(machine, r.rank);
+    (inside ? totals.intra_node_bytes : totals.cross_node_bytes) += Bytes(rows * row_bytes);
   }
 }
 
@@ -285,6 +328,7 @@ void Projection::count_loads(IterationRecord& record) const {
   double sum = 0;
   std::int64_t count = 0;
   for (const auto& r : ranks_) {
+    record.overload_max_cum = std::max(record.overload_max_cum, r->rows_in_flight.peak_over_balance());
     if (r->here.expert != 0) continue;
     std::map<int, std::pair<double, int>> of_micro_batch;
     for (const auto& [mb, load] : r->gate_loads) {

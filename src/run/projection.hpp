@@ -109,6 +109,7 @@ class Projection {
   using Rank = ProjectedRank;
   RankProcess process(Rank& rank, std::int64_t iteration);
   void clear_gradients(Rank& rank);
+  void count_traffic(Rank& rank, std::int64_t iteration, const Item& item, const Instruction& instruction);
   bool ready_to_go_on(Rank& rank);
   void settle(const std::vector<int>& members);
   void count_loads(IterationRecord& record) const;
