@@ -39,7 +39,8 @@ class Project(ProgramTest):
                                          {**j, "loss": None, "gradient_checksum": None})
                 for i, j in zip(p["ranks"], r["ranks"], strict=True):
                     self.assertEqual(i["coordinates"], j["coordinates"])
-                    self.assertEqual(i["peak_bytes"], j["peak_bytes"])
+                    if r["summary"]["oom_events"] == 0:
+                        self.assertEqual(i["peak_bytes"], j["peak_bytes"])
 
     def test_calm_iterations_agree_in_every_column(self):
         settings = ["routing.preset=balanced", 'provisioning.policies=["full"]']

@@ -94,8 +94,11 @@ void expect_equal(RankIteration projected, RankIteration run) {
 
 void expect_equal(const RankRecord& projected, const RankRecord& run, const std::vector<IterationRecord>& iterations) {
   SCOPED_TRACE(fmt::format("rank {}", run.rank));
-  EXPECT_EQ(projected.peak, run.peak);
-  EXPECT_EQ(projected.peak_host_bytes, run.peak_host_bytes);
+  // In a lost iteration ranks of a run hold more until they have learnt of the loss.
+  if (std::all_of(iterations.begin(), iterations.end(), [](const auto& i) { return i.completed(); })) {
+    EXPECT_EQ(projected.peak, run.peak);
+    EXPECT_EQ(projected.peak_host_bytes, run.peak_host_bytes);
+  }
   for (std::size_t i = 0; i < iterations.size(); ++i)
     if (iterations[i].completed()) expect_equal(projected.iterations.at(i), run.iterations.at(i));
 }
