@@ -129,6 +129,7 @@ Hindsight search_hindsight(const ProjectionSetting& s, std::int64_t iteration, c
 
 JobDecisions find_hindsight(const ProjectionSetting& s) {
   std::vector<JobDecisions> flexible;
+  flexible.reserve(flexible_choices.size());
   for (const char* policy : flexible_choices) flexible.push_back(project_decisions(s, policy));
   JobDecisions all(static_cast<std::size_t>(Grid(s.run_case.grid).ranks()));
   for (std::int64_t i = 0; i < s.run_case.training.iterations; ++i) {
