@@ -244,13 +244,13 @@ TEST(Csv, HasOneRowPerPolicyAndIterationWithAsManyCellsAsTheHeader) {
   for (const std::string& row : rows) {
     EXPECT_EQ(std::count(row.begin(), row.end(), ','), std::count(rows[0].begin(), rows[0].end(), ',')) << row;
   }
-  EXPECT_EQ(rows[5], "demo,ab12cd34,virtual,selective,1,1,oom,selective,0,1.75,1,1,0,0,,1,1.5,fc1,,");
+  EXPECT_EQ(rows[5], "demo,ab12cd34,virtual,real,selective,1,1,oom,selective,0,1.75,1,1,0,0,,1,1.5,fc1,,");
 }
 
 TEST(Csv, PerRankHasOneRowPerPolicyIterationAndRank) {
   const std::string text = rank_iterations_csv(sample::report());
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1 + (3 + 4) * 2);
-  EXPECT_THAT(text, HasSubstr("\ndemo,ab12cd34,virtual,selective,0,0,none,1,0,1,0,0,0,0,0,0,0,0,0,0,40,0,0,0,0\n"));
+  EXPECT_THAT(text, HasSubstr("\ndemo,ab12cd34,virtual,real,selective,0,0,none,1,0,1,0,0,0,0,0,0,0,0,0,0,40,0,0,0,0\n"));
 }
 
 TEST(Csv, QuotesCellsThatHoldSeparatorsQuotesOrLineEnds) {
