@@ -4,7 +4,6 @@
 #include <cstdio>
 #include <memory>
 
-#include "app/case_reader.hpp"
 #include "app/commands.hpp"
 #include "app/hugging_face.hpp"
 #include "app/launcher.hpp"
@@ -69,10 +68,7 @@ ExitCode plan(const PlanRequest& request) {
 
 Action declare_plan(CLI::App& app) {
   const auto request = std::make_shared<PlanRequest>();
-  app.add_option("CASE.toml", request->source.file, "what to plan: a file such as inputs/runs/demo.toml")->required();
-  app.add_option("--set", request->source.settings, "key=value of an option below; may be repeated, the last one wins")
-      ->type_name("KEY=VALUE")
-      ->allow_extra_args(false);
+  add_case_options(app, request->source, "to plan");
   app.add_option("--model", request->model,
                  "config.json of a Hugging Face model, instead of the case's model; --set still wins");
   app.get_option("--model")->type_name("FILE");
@@ -82,7 +78,6 @@ Action declare_plan(CLI::App& app) {
   app.add_flag("--schedule", request->schedule, "also print the order of work of every stage");
   app.add_option("--json", request->json, "also write everything as JSON; - for standard output instead of tables");
   app.get_option("--json")->type_name("FILE");
-  app.footer(option_help);
   return [request] { return plan(*request); };
 }
 

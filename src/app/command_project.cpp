@@ -4,10 +4,8 @@
 #include <cstdio>
 #include <memory>
 
-#include "app/case_reader.hpp"
 #include "app/commands.hpp"
 #include "app/launcher.hpp"
-#include "app/option_table.hpp"
 #include "app/output_folder.hpp"
 #include "app/results.hpp"
 #include "run/projected_experiment.hpp"
@@ -41,16 +39,8 @@ ExitCode project(const ProjectRequest& request) {
 
 Action declare_project(CLI::App& app) {
   const auto request = std::make_shared<ProjectRequest>();
-  app.add_option("CASE.toml", request->source.file, "what to project: a file such as inputs/runs/demo.toml")
-      ->required();
-  app.add_option("--set", request->source.settings, "key=value of an option below; may be repeated, the last one wins")
-      ->type_name("KEY=VALUE")
-      ->allow_extra_args(false);
-  app.add_option("--output", request->output,
-                 "folder for results [results/local/CASE/JOBID-or-UTC]; nothing is overwritten");
-  app.get_option("--output")->type_name("DIR");
-  app.add_flag("--csv-per-rank", request->csv_per_rank, "also write a CSV of iterations per rank");
-  app.footer(option_help);
+  add_case_options(app, request->source, "to project");
+  add_result_options(app, request->output, request->csv_per_rank);
   return [request] { return project(*request); };
 }
 

@@ -154,13 +154,8 @@ ExitCode launch(const RunRequest& request) {
 
 Action declare_run(CLI::App& app) {
   const auto request = std::make_shared<RunRequest>();
-  app.add_option("CASE.toml", request->source.file, "what to run: a file such as inputs/runs/demo.toml")->required();
-  app.add_option("--set", request->source.settings, "key=value of an option below; may be repeated, the last one wins")
-      ->type_name("KEY=VALUE")
-      ->allow_extra_args(false);
-  app.add_option("--output", request->output,
-                 "folder for results [results/local/CASE/JOBID-or-UTC]; nothing is overwritten");
-  app.get_option("--output")->type_name("DIR");
+  add_case_options(app, request->source, "to run");
+  add_result_options(app, request->output, request->csv_per_rank);
   app.add_flag("--validate-only", request->validate_only, "check the whole case, then stop");
   app.add_flag_callback(
       "--allow-oversubscribed", [request] { request->source.settings.push_back("allow_oversubscribed=true"); },
@@ -183,8 +178,6 @@ Action declare_run(CLI::App& app) {
       ->delimiter(',')
       ->allow_extra_args(false)
       ->needs("--timeline");
-  app.add_flag("--csv-per-rank", request->csv_per_rank, "also write a CSV of iterations per rank");
-  app.footer(option_help);
   return [request] { return launch(*request); };
 }
 

@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "app/launcher.hpp"
+#include "app/option_table.hpp"
 #include "base/nearest.hpp"
 
 namespace spillway::app {
@@ -25,6 +26,21 @@ void refuse_unknown_command(const std::string& word) {
 }
 
 }  // namespace
+
+void add_case_options(CLI::App& app, CaseSource& source, std::string_view purpose) {
+  app.add_option("CASE.toml", source.file, fmt::format("what {}: a file such as inputs/runs/demo.toml", purpose))
+      ->required();
+  app.add_option("--set", source.settings, "key=value of an option below; may be repeated, the last one wins")
+      ->type_name("KEY=VALUE")
+      ->allow_extra_args(false);
+  app.footer(option_help);
+}
+
+void add_result_options(CLI::App& app, std::string& output, bool& csv_per_rank) {
+  app.add_option("--output", output, "folder for results [results/local/CASE/JOBID-or-UTC]; nothing is overwritten");
+  app.get_option("--output")->type_name("DIR");
+  app.add_flag("--csv-per-rank", csv_per_rank, "also write a CSV of iterations per rank");
+}
 
 std::span<const Command> command_table() { return table; }
 

@@ -5,6 +5,7 @@
 #include <span>
 #include <string_view>
 
+#include "app/case_reader.hpp"
 #include "base/error.hpp"
 
 namespace spillway::app {
@@ -22,6 +23,11 @@ Action declare_run(CLI::App& app);
 Action declare_plan(CLI::App& app);
 Action declare_project(CLI::App& app);
 Action declare_calibrate(CLI::App& app);
+
+/// The options of every command that reads a case: CASE.toml, `--set`, and the keys below. `purpose`: "to run".
+void add_case_options(CLI::App& app, CaseSource& source, std::string_view purpose);
+/// The options of commands that write a folder of results: `--output`, `--csv-per-rank`.
+void add_result_options(CLI::App& app, std::string& output, bool& csv_per_rank);
 
 /// Parses the command line and runs its command. Help and version go to standard output of the first rank. Throws
 /// InputError for a command line that makes no sense.

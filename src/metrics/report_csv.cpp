@@ -76,9 +76,9 @@ std::string rank_iterations_csv(const Report& report) {
                  cell(i.hidden_mitigation_seconds), cell(i.exposed_communication_seconds), cell(i.all_to_all_seconds),
                  cell(i.hidden_all_to_all_seconds), cell(i.gradient_reduction_seconds),
                  cell(i.hidden_gradient_reduction_seconds), cell(i.overlapped_seconds), cell(i.overlappable_seconds),
-                 cell(i.bubble_seconds), cell(i.decision_seconds), cell(i.mitigation_flops.value),
-                 cell(i.model_flops_causal.value), cell(i.model_flops_noncausal.value), cell(i.cross_node_bytes.value),
-                 cell(i.intra_node_bytes.value)});
+                 cell(i.bubble_seconds), report.phantom_data ? "" : cell(i.decision_seconds),
+                 cell(i.mitigation_flops.value), cell(i.model_flops_causal.value), cell(i.model_flops_noncausal.value),
+                 cell(i.cross_node_bytes.value), cell(i.intra_node_bytes.value)});
       }
     }
   }

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
+#include "workload/routing/coactivation.hpp"
 #include "workload/routing/presets.hpp"
 
 namespace spillway {
@@ -29,6 +32,36 @@ std::uint64_t workload_checksum(const Case& c, const RoutingSource& routing, std
         sum += workload_hash(routing, problem, {i, layer, g});
       }
   return sum;
+}
+
+CoactivationFigures measure_coactivation(const Case& c, const RoutingSource& routing, std::span<const int> node_of_rank,
+                                         const std::function<void()>& touch) {
+  CoactivationFigures figures;
+  if (c.model.moe_layers() == 0) return figures;
+  const Grid grid(c.grid);
+  std::vector<int> nodes;
+  for (int i = 0; i < grid.expert(); ++i)
+    nodes.push_back(node_of_rank[static_cast<std::size_t>(grid.expert_rank(0, 0, i))]);
+  std::sort(nodes.begin(), nodes.end());
+  const NodeBlocks blocks{c.model.num_experts, std::unique(nodes.begin(), nodes.end()) - nodes.begin()};
+  const bool divides = c.model.num_experts % blocks.nodes == 0;
+  const std::int64_t k = c.model.num_experts_per_tok, sequences = c.grid.data_parallel * c.training.micro_batch_size;
+  double ochiai = 0, distinct = 0;
+  std::vector<std::int32_t> choices(c.training.sequence_length * k);
+  for (std::int64_t layer = c.model.first_k_dense_replace; layer < c.model.num_hidden_layers; ++layer) {
+    Coactivation pairs(c.model.num_experts);
+    for (std::int64_t g = 0; g < sequences; ++g) {
+      touch();
+      routing.choices({0, layer, g}, choices);
+      pairs.add(choices, k);
+      if (divides) distinct += distinct_nodes_per_token(choices, k, blocks) / static_cast<double>(sequences);
+    }
+    ochiai += pairs.ochiai_mean();
+  }
+  const auto layers = static_cast<double>(c.model.moe_layers());
+  figures.ochiai = ochiai / layers;
+  if (divides) figures.distinct_nodes = distinct / layers;
+  return figures;
 }
 
 std::int64_t first_burst(const Case& c, const RoutingSource& routing) {

@@ -13,7 +13,6 @@
 #include "run/policy_run.hpp"
 #include "run/text_gather.hpp"
 #include "run/verify.hpp"
-#include "workload/routing/coactivation.hpp"
 #include "workload/routing/presets.hpp"
 
 namespace spillway {
@@ -41,41 +40,6 @@ std::uint64_t shared_workload_checksum(const Case& c, const RoutingSource& routi
                                         [&watchdog] { watchdog.touch("workload checksum"); });
   MPI_Allreduce(MPI_IN_PLACE, &sum, 1, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD);
   return sum;
-}
-
-struct CoactivationFigures {
-  std::optional<double> ochiai, distinct_nodes;
-};
-
-/// Co-activation of the first iteration's first micro-batch, mean over layers; empty without experts, and without the
-/// nodes of an expert group where experts do not divide over them.
-CoactivationFigures measure_coactivation(const RunContext& context) {
-  const Case& c = context.run_case;
-  CoactivationFigures figures;
-  if (c.model.moe_layers() == 0 || context.session.rank() != 0) return figures;
-  const Grid grid(c.grid);
-  std::vector<int> nodes(grid.expert());
-  for (int i = 0; i < grid.expert(); ++i) nodes[i] = context.node_of_rank[grid.expert_rank(0, 0, i)];
-  std::sort(nodes.begin(), nodes.end());
-  const NodeBlocks blocks{c.model.num_experts, std::unique(nodes.begin(), nodes.end()) - nodes.begin()};
-  const std::int64_t k = c.model.num_experts_per_tok, sequences = c.grid.data_parallel * c.training.micro_batch_size;
-  double ochiai = 0, distinct = 0;
-  std::vector<std::int32_t> choices(c.training.sequence_length * k);
-  for (std::int64_t layer = c.model.first_k_dense_replace; layer < c.model.num_hidden_layers; ++layer) {
-    Coactivation pairs(c.model.num_experts);
-    for (std::int64_t g = 0; g < sequences; ++g) {
-      context.watchdog->touch("co-activation");
-      context.routing.choices({0, layer, g}, choices);
-      pairs.add(choices, k);
-      if (c.model.num_experts % blocks.nodes == 0)
-        distinct += distinct_nodes_per_token(choices, k, blocks) / static_cast<double>(sequences);
-    }
-    ochiai += pairs.ochiai_mean();
-  }
-  const auto layers = static_cast<double>(c.model.moe_layers());
-  figures.ochiai = ochiai / layers;
-  if (c.model.num_experts % blocks.nodes == 0) figures.distinct_nodes = distinct / layers;
-  return figures;
 }
 
 nlohmann::ordered_json environment(const Session& session, const Case& c, const RoutingSource& routing) {
@@ -183,7 +147,10 @@ Report run_experiment(const Case& c, const Session& session, const SideOutputs& 
   report.reasons = verify(c, session, watchdog);
   device::reach(device::Phase::measurement);
   if (report.reasons.empty()) {
-    const CoactivationFigures measured = measure_coactivation(context);
+    CoactivationFigures measured;
+    if (session.rank() == 0)
+      measured =
+          measure_coactivation(c, *routing, context.node_of_rank, [&watchdog] { watchdog.touch("co-activation"); });
     for (const std::string& policy : c.provisioning.policies) {
       report.runs.push_back(PolicyRunner(context, policy).run());
       report.runs.back().ochiai_mean = measured.ochiai;

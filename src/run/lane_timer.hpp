@@ -6,6 +6,7 @@
 #include "device/clock.hpp"
 #include "device/stream.hpp"
 #include "metrics/step_record.hpp"
+#include "plan/program/block_program.hpp"
 #include "run/timeline_recorder.hpp"
 
 namespace spillway {
@@ -74,6 +75,12 @@ class LaneTimer {
       totals_.mitigation_flops += work.flops;
     }
     return interval.end;
+  }
+  /// What an operator's pass earns: nothing where it is done again.
+  void count_model_flops(const Instruction& instruction, const BlockContext& context, const ExpertRows& rows) {
+    if (instruction.recompute) return;
+    totals_.model_flops_causal += model_flops(instruction.op, instruction.pass, context, rows, true);
+    totals_.model_flops_noncausal += model_flops(instruction.op, instruction.pass, context, rows, false);
   }
   /// Notes any operation issued to the network lane; returns it.
   device::Event network(device::Event event, Message kind = Message::other);

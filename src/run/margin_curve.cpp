@@ -34,12 +34,24 @@ MarginPoint project(const ProjectionSetting& s, const std::string& policy, doubl
   return point;
 }
 
+/// What is to be projected.
+std::vector<MarginPoint> points(const Case& c) {
+  std::vector<MarginPoint> curve;
+  for (const std::string& policy : planners(c))
+    for (const double margin : c.provisioning.margins) curve.push_back({policy, margin, std::nullopt, 0, 0});
+  return curve;
+}
+
 }  // namespace
 
+std::vector<MarginPoint> project_margins(const ProjectionSetting& s) {
+  std::vector<MarginPoint> curve = points(s.run_case);
+  for (MarginPoint& point : curve) point = project(s, point.policy, point.margin);
+  return curve;
+}
+
 std::vector<MarginPoint> project_margins(const ProjectionSetting& s, const Session& session) {
-  std::vector<MarginPoint> curve;
-  for (const std::string& policy : planners(s.run_case))
-    for (const double margin : s.run_case.provisioning.margins) curve.push_back({policy, margin, std::nullopt, 0, 0});
+  std::vector<MarginPoint> curve = points(s.run_case);
   // [tokens per second or -1, out-of-memory events, restarts] of every point, each filled in by one rank
   std::vector<double> figures(3 * curve.size(), 0);
   for (std::size_t i = static_cast<std::size_t>(session.rank()); i < curve.size();

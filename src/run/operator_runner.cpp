@@ -105,11 +105,7 @@ void OperatorRunner::run(int micro_batch, int block, const Instruction& instruct
                           : (forwards ? forward(call) : backward(call));
   if (part == Part::begin) return;
   for (const Tensor t : pass.writes) store.set_ready({micro_batch, block, t}, end);
-  if (!instruction.recompute) {
-    RankIteration& totals = timer_.totals();
-    totals.model_flops_causal += model_flops(instruction.op, instruction.pass, call.where.context, rows, true);
-    totals.model_flops_noncausal += model_flops(instruction.op, instruction.pass, call.where.context, rows, false);
-  }
+  timer_.count_model_flops(instruction, call.where.context, rows);
 }
 
 Seconds OperatorRunner::forward(const Call& call) {

@@ -2,16 +2,17 @@
 
 #include "base/error.hpp"
 #include "metrics/atomic_file.hpp"
+#include "plan/cost/time_model.hpp"
 #include "run/case_routing.hpp"
 #include "run/decision_record.hpp"
 #include "run/experiment.hpp"
 #include "run/hindsight.hpp"
+#include "run/margin_curve.hpp"
 #include "run/policy_projection.hpp"
 #include "run/policy_run.hpp"
 #include "workload/routing/presets.hpp"
 
 namespace spillway {
-
 namespace {
 
 /// What replay and hindsight carry out; empty for other policies.
@@ -43,8 +44,15 @@ Report project_experiment(const Case& c) {
   report.environment["warnings"] = case_warnings(c, *routing);
   report.workload_checksum = workload_checksum(c, *routing, 0, 1, [] {});
   const ProjectionSetting setting{c, *routing, schedule, time};
-  for (const std::string& policy : c.provisioning.policies)
+  std::vector<int> nodes;
+  for (int rank = 0; rank < report.facts.ranks; ++rank) nodes.push_back(node_of(c.machine, rank));
+  const CoactivationFigures measured = measure_coactivation(c, *routing, nodes, [] {});
+  for (const std::string& policy : c.provisioning.policies) {
     report.runs.push_back(project_policy(setting, policy, c.training.iterations, decisions_for(policy, setting)));
+    report.runs.back().ochiai_mean = measured.ochiai;
+    report.runs.back().distinct_nodes_per_token = measured.distinct_nodes;
+  }
+  report.margins = project_margins(setting);
   return report;
 }
 

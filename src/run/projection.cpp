@@ -155,10 +155,7 @@ RankProcess Projection::process(Rank& r, std::int64_t iteration) {
     }
     for (const Tensor t : pass.writes) r.store.set_ready({mb, item.block, t}, end);
     for (const Tensor t : i.release) r.store.release({mb, item.block, t});
-    if (!i.recompute) {
-      r.timer.totals().model_flops_causal += model_flops(i.op, i.pass, context, rows, true);
-      r.timer.totals().model_flops_noncausal += model_flops(i.op, i.pass, context, rows, false);
-    }
+    r.timer.count_model_flops(i, context, rows);
     if (step.is_gate) order.gate({*r.table, r.offers, r.here.expert});
   }
   if (!reduction_buffers_fit(r.plan.elements(), r.arena)) {

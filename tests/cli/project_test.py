@@ -8,9 +8,9 @@ from program import RUNS, SPILLWAY, ProgramTest
 
 LOADED = ["routing.peak=2.0", "memory.cap=120 KiB", "provisioning.margin=1",
           'provisioning.policies=["oracle", "keep", "unified", "flexible:ratio", "hindsight"]']
-# What only data, its ranks or its verification give.
-OF_DATA = ["decision_seconds", "plan_cache_hit_rate", "predicted_activation_error", "predicted_seconds_error",
-           "distinct_nodes_per_token", "ochiai_mean", "reserved_bytes", "loss_first", "loss_last"]
+# What only data, real ranks or a comparison with a prediction give. All but the oracle's source is null in a projection.
+OF_A_RUN = ["decision_seconds", "plan_cache_hit_rate", "predicted_activation_error", "predicted_seconds_error",
+            "reserved_bytes", "loss_first", "loss_last", "oracle"]
 
 
 class Project(ProgramTest):
@@ -43,11 +43,15 @@ class Project(ProgramTest):
                         self.assertEqual(i["peak_bytes"], j["peak_bytes"])
 
     def test_calm_iterations_agree_in_every_column(self):
-        settings = ["routing.preset=balanced", 'provisioning.policies=["full"]']
-        mine, theirs = (outcome.result()["runs"][0] for outcome in (self.project(*settings), self.start(*settings)))
-        for p, r in zip([mine["summary"], *mine["ranks"]], [theirs["summary"], *theirs["ranks"]], strict=True):
-            for key in set(r) - {*OF_DATA, "host"}:
-                self.assertEqual(p[key], r[key], key)
+        settings = ["routing.preset=balanced", 'provisioning.policies=["oracle", "unified"]', "provisioning.margins=[1.5]"]
+        projected, run = self.project(*settings).result(), self.start(*settings).result()
+        self.assertEqual(projected["margins"], run["margins"])
+        self.assertEqual(len(run["margins"]), 1)
+        for mine, theirs in zip(projected["runs"], run["runs"], strict=True):
+            for p, r in zip([mine["summary"], *mine["ranks"]], [theirs["summary"], *theirs["ranks"]], strict=True):
+                for key in set(r) - {*OF_A_RUN, "host"}:
+                    self.assertEqual(p[key], r[key], key)
+                self.assertEqual({p[key] for key in OF_A_RUN if key in p}, {None, p.get("oracle")})
 
     def test_is_marked_as_a_projection_everywhere(self):
         outcome = self.project(arguments=["--csv-per-rank"])
@@ -55,6 +59,7 @@ class Project(ProgramTest):
         self.assert_follows_schema(outcome)
         self.assertIn("Spillway projection of case tiny on 4 ranks, phantom data", outcome.out)
         self.assertEqual({line["line"] for line in outcome.figures()}, {"PROJECTED"})
+        self.assertEqual({run["summary"]["oracle"] for run in outcome.result()["runs"]}, {"projected"})
         for name in ("iterations.csv", "rank_iterations.csv"):
             with (outcome.folder / name).open() as file:
                 self.assertEqual({row["data"] for row in csv.DictReader(file)}, {"phantom"}, name)

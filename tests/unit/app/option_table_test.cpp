@@ -32,7 +32,7 @@ std::size_t rows_of(const std::string& section) {
 
 TEST(OptionTable, HoldsEveryFieldOfTheStructs) {
   EXPECT_EQ(rows_of("model"), field_count<ModelShape>() + 1);      // and the model's name
-  EXPECT_EQ(rows_of("parallel"), field_count<GridOptions>() + 8);  // and layers_per_(virtual_)stage
+  EXPECT_EQ(rows_of("parallel"), field_count<GridOptions>() + 8);  // and those of Case itself
   EXPECT_EQ(rows_of("training"), field_count<TrainingOptions>());
   EXPECT_EQ(rows_of("routing"), field_count<RoutingOptions>());
   EXPECT_EQ(rows_of("memory"), field_count<MemoryOptions>());
