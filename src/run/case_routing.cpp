@@ -39,9 +39,8 @@ CoactivationFigures measure_coactivation(const Case& c, const RoutingSource& rou
   CoactivationFigures figures;
   if (c.model.moe_layers() == 0) return figures;
   const Grid grid(c.grid);
-  std::vector<int> nodes;
-  for (int i = 0; i < grid.expert(); ++i)
-    nodes.push_back(node_of_rank[static_cast<std::size_t>(grid.expert_rank(0, 0, i))]);
+  std::vector<int> nodes(static_cast<std::size_t>(grid.expert()));
+  for (int i = 0; i < grid.expert(); ++i) nodes[i] = node_of_rank[grid.expert_rank(0, 0, i)];
   std::sort(nodes.begin(), nodes.end());
   const NodeBlocks blocks{c.model.num_experts, std::unique(nodes.begin(), nodes.end()) - nodes.begin()};
   const bool divides = c.model.num_experts % blocks.nodes == 0;

@@ -44,8 +44,8 @@ Report project_experiment(const Case& c) {
   report.environment["warnings"] = case_warnings(c, *routing);
   report.workload_checksum = workload_checksum(c, *routing, 0, 1, [] {});
   const ProjectionSetting setting{c, *routing, schedule, time};
-  std::vector<int> nodes;
-  for (int rank = 0; rank < report.facts.ranks; ++rank) nodes.push_back(node_of(c.machine, rank));
+  std::vector<int> nodes(static_cast<std::size_t>(report.facts.ranks));
+  for (int rank = 0; rank < report.facts.ranks; ++rank) nodes[rank] = node_of(c.machine, rank);
   const CoactivationFigures measured = measure_coactivation(c, *routing, nodes, [] {});
   for (const std::string& policy : c.provisioning.policies) {
     report.runs.push_back(project_policy(setting, policy, c.training.iterations, decisions_for(policy, setting)));

@@ -250,7 +250,8 @@ TEST(Csv, HasOneRowPerPolicyAndIterationWithAsManyCellsAsTheHeader) {
 TEST(Csv, PerRankHasOneRowPerPolicyIterationAndRank) {
   const std::string text = rank_iterations_csv(sample::report());
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1 + (3 + 4) * 2);
-  EXPECT_THAT(text, HasSubstr("\ndemo,ab12cd34,virtual,real,selective,0,0,none,1,0,1,0,0,0,0,0,0,0,0,0,0,40,0,0,0,0\n"));
+  EXPECT_THAT(text,
+              HasSubstr("\ndemo,ab12cd34,virtual,real,selective,0,0,none,1,0,1,0,0,0,0,0,0,0,0,0,0,40,0,0,0,0\n"));
 }
 
 TEST(Csv, QuotesCellsThatHoldSeparatorsQuotesOrLineEnds) {
